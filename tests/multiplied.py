@@ -80,7 +80,7 @@ def deployment_of(n: int, privacy: Any = SEEDED, **who: Any) -> Deployment:
 
 def simulated(of: Deployment, files: Sequence[Path]) -> Result:
     """The same run in the simulator, with the samples in the order of their salted ids."""
-    rows = [Node(file).looked_at() for file in files]
+    rows = [Node(file).rows for file in files]
     y = np.array([float(label) for label in rows[HOLDER].labels])
     federation = VerticalFederation.from_arrays([each.X for each in rows], y, names=of.clients.names, holder=HOLDER)
     task = of.task

@@ -16,7 +16,7 @@ import pytest
 from sottovoce.core.participation import KOfN
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Exchange
-from sottovoce.deploy import memory, wire
+from sottovoce.deploy import home, wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import serve
@@ -87,7 +87,7 @@ WARM = ("led", "dp-admm", "fedlin", "admm-sharing")
 def test_lost_questions_and_replies_leave_the_simulators_numbers(
     name: str, warm: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "KEPT", 100)  # for `implied`
+    monkeypatch.setattr(home, "KEPT", 100)  # for `implied`
     made, files = built(name), (write_parties if name in VERTICAL else write_nodes)(tmp_path)
     result = serve(made, NAME, LossyPost(files, warm), tmp_path / "run")
     with losses():

@@ -10,7 +10,7 @@ import pytest
 from sottovoce.algorithms import ADMMSharing
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.random.streams import Streams
-from sottovoce.deploy import memory, wire
+from sottovoce.deploy import home, wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.remote import TooFewAnswers
@@ -255,7 +255,7 @@ def _asks(files: list[Path], folder: Path, *given: Any) -> dict[tuple[int, str, 
 def test_a_repeated_question_gets_the_same_answer_for_free(
     tmp_path: Path, privacy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "KEPT", 100)  # those of finished rounds are removed otherwise
+    monkeypatch.setattr(home, "KEPT", 100)  # those of finished rounds are removed otherwise
     files = write_parties(tmp_path)
     asked = _asks(files, tmp_path / "run", "admm-sharing", privacy)
     assert {what for _, what, _ in asked} == {wire.ROUND, wire.PROX, wire.MODEL}

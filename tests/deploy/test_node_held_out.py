@@ -9,7 +9,7 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.core.histogram import Evaluation
-from sottovoce.deploy import held_out, wire
+from sottovoce.deploy import beside_rounds, wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import serve
@@ -45,13 +45,13 @@ def test_the_counts_are_of_the_records_that_the_key_names(tmp_path: Path) -> Non
     result = serve(made(privacy, share=0.9), NAME, LocalPost(files), tmp_path / "run")
     exact = np.zeros(4)
     for file, (X, y) in zip(files, federation().data(), strict=True):
-        key = (file.parent / "node" / held_out.KEY).read_bytes()
+        key = (file.parent / "node" / beside_rounds.KEY).read_bytes()
         held = Evaluation(held_out=0.5).positions(key, len(X))
         right = np.stack([X[held] @ result.model < 0, X[held] @ result.model >= 0], axis=-1)
         exact += np.stack([right[y[held] < 0].sum(axis=0), right[y[held] > 0].sum(axis=0)]).ravel()
     assert result.evaluation is not None
     assert np.abs(result.evaluation.table.ravel() - exact).max() < 5 * result.evaluation.deviation < 5
-    keys = {(file.parent / "node" / held_out.KEY).read_bytes() for file in files}
+    keys = {(file.parent / "node" / beside_rounds.KEY).read_bytes() for file in files}
     assert len(keys) == 3
 
 
@@ -61,7 +61,7 @@ def test_the_same_question_gets_the_same_answer_for_free_and_another_none(tmp_pa
     serve(made(), NAME, post, tmp_path / "run")
     ask, reply = next((ask, reply) for _, ask, reply in post.asked if ask.what == wire.HISTOGRAM)
     assert Node(files[0]).answer(ask) == reply
-    other = replace(ask, down=wire.pack(held_out.Finished(np.ones((1, 4)))))
+    other = replace(ask, down=wire.pack(beside_rounds.Finished(np.ones((1, 4)))))
     assert Node(files[0]).answer(other).code == wire.ANSWERED
     assert charged(files[0]) == 4
     early = replace(ask, experiment="f" * 32, k=2)
@@ -78,9 +78,9 @@ def test_counts_are_given_after_training_alone_and_for_a_model_that_fits(tmp_pat
     assert Node(fresh).answer(ask).code == wire.STATE  # it took no part
     assert (charged(fresh), list((fresh.parent / "node").glob("experiments/*"))) == (0, [])
     assert [Node(fresh).answer(each).code for each in rounds] == ["", "", ""]
-    wide = replace(ask, down=wire.pack(held_out.Finished(np.ones((1, 5)))))
+    wide = replace(ask, down=wire.pack(beside_rounds.Finished(np.ones((1, 5)))))
     assert Node(fresh).answer(wide).code == wire.BAD_ASK
-    huge = replace(ask, down=wire.pack(held_out.Finished(np.full((1, 4), 1e30))))
+    huge = replace(ask, down=wire.pack(beside_rounds.Finished(np.full((1, 4), 1e30))))
     assert Node(fresh).answer(huge).code == wire.LIMITS
     assert charged(fresh) == 3
     assert Node(fresh).answer(ask).code == ""
@@ -110,13 +110,13 @@ def test_a_node_that_is_silent_at_the_end_is_left_out(tmp_path: Path) -> None:
 def test_a_key_that_is_gone_is_not_made_anew(tmp_path: Path, rounds: int) -> None:
     """Whether counts were answered or not: training has left out the records that it names."""
     files = write_nodes(tmp_path, held_out=0.5)
-    key = files[0].parent / "node" / held_out.KEY
+    key = files[0].parent / "node" / beside_rounds.KEY
     post = LocalPost(files)
     serve(made(), NAME, post, tmp_path / "run")
     assert key.stat().st_mode & 0o777 == 0o600
     asks = [ask for client, ask, _ in post.asked if client == 0][: rounds + 1]
     fresh = write_nodes(tmp_path / "fresh", held_out=0.5)[0]
-    own = fresh.parent / "node" / held_out.KEY
+    own = fresh.parent / "node" / beside_rounds.KEY
     assert [Node(fresh).answer(ask).code for ask in asks[:rounds]] == [""] * rounds
     own.unlink()
     assert Node(fresh).answer(asks[rounds]).code == wire.LEDGER

@@ -49,13 +49,14 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.deploy import keys as certificates
 from sottovoce.deploy import wire
-from sottovoce.deploy.connection import Connection
-from sottovoce.deploy.current_node import CurrentNode
 from sottovoce.deploy.flower import line as lines
 from sottovoce.deploy.flower import node_process
 from sottovoce.deploy.flower.line import Line, Trouble, wrong_clock
 from sottovoce.deploy.flower.records import KIND, replied, to_records
 from sottovoce.deploy.flower.superlink import KEY_IN_USE, UNKNOWN_KEY
+from sottovoce.deploy.gate import CurrentNode
+from sottovoce.deploy.keys import read_private
+from sottovoce.deploy.lines import Connection
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Hello
 from tests.command_line import invoke
@@ -484,11 +485,11 @@ def test_a_file_without_a_server_and_keys_that_others_can_read_are_refused(keys:
     told = Connection.read(file)
     assert told == Connection("x:1", str(file.parent / "ca.crt"), str(file.parent / "mine.key"))
     with pytest.raises(MissingData, match=r"mine\.key: the key cannot be read"):
-        told.private_key()
+        read_private(Path(told.key))
     (file.parent / "mine.key").write_bytes((keys / "north.key").read_bytes())
     os.chmod(file.parent / "mine.key", 0o640)
     with pytest.raises(InvalidInput, match=r"mode 640'?\. Close it with: chmod 600"):
-        told.private_key()
+        read_private(Path(told.key))
     done = invoke(["node", "start", str(file)])
     assert done.exit_code == 2
     assert Node(file).inspect().name == "north"  # the table is known there too

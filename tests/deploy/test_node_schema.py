@@ -8,10 +8,10 @@ import pytest
 
 from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.toml import to_toml
-from sottovoce.deploy import split_to_nodes
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.server import serve
+from sottovoce.deploy.setup_node import split_to_nodes
 from sottovoce.experiment import run_file
 from sottovoce.experiment.saved import load_result
 from sottovoce.experiment.tables import read_tables
@@ -98,7 +98,7 @@ def test_a_schema_that_the_server_does_not_name_is_refused(folder: Path) -> None
 def test_rows_shared_out_to_nodes_keep_the_digest(folder: Path) -> None:
     run = run_file.load(folder / "run.toml")
     made = deployment(folder)
-    split_to_nodes.write(folder / "nodes", run, made.task)
+    split_to_nodes(folder / "nodes", run, made.task)
     there = [folder / "nodes" / str(number) / "node.toml" for number in range(3)]
     result = serve(made, NAME, LocalPost(there), folder / "out")
     np.testing.assert_array_equal(result.model, run.train().model)
@@ -114,9 +114,9 @@ def test_public_test_rows_are_read_by_the_schema(folder: Path) -> None:
 
 
 def test_the_ledger_belongs_to_the_table_and_not_to_its_schema(folder: Path) -> None:
-    before = Node(folder / "north" / "node.toml")._rows
+    before = Node(folder / "north" / "node.toml").rows
     write_node(folder / "north", SCHEMA.to_toml().replace("waves = 5", "waves = 6"))
-    after = Node(folder / "north" / "node.toml")._rows
+    after = Node(folder / "north" / "node.toml").rows
     assert before.X.shape != after.X.shape
     assert before.fingerprint == after.fingerprint
 

@@ -12,7 +12,7 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import Hub
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.core.round import Checkpoint
-from sottovoce.deploy import memory, wire
+from sottovoce.deploy import home, wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.remote import TooFewAnswers
@@ -39,7 +39,7 @@ from tests.deployments import (
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    monkeypatch.setattr(memory, "KEPT", 100)  # for `implied`
+    monkeypatch.setattr(home, "KEPT", 100)  # for `implied`
     return write_nodes(tmp_path)
 
 

@@ -11,11 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.deploy import multiplying, product_records, wire
+from sottovoce.deploy.assignment import Run
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.product_records import OTHERS, OWN
+from sottovoce.deploy.product_records import OTHERS, OWN, audited
 from sottovoce.deploy.remote import TooFewAnswers
-from sottovoce.deploy.row_audit import audited
-from sottovoce.deploy.running import Run
 from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply
 from tests.command_line import invoke
@@ -39,7 +38,7 @@ def test_honest_rows_hold(tmp_path: Path, n: int) -> None:
     for owner in files:
         for other in files:
             if owner != other:
-                found = audited(owner, record(other, OTHERS))
+                found = audited(Node(owner), record(other, OTHERS))
                 assert found[0].startswith(f"{SAMPLES} rows of {owner.parent.name} are those that it signed")
     said = invoke(["node", "rows", str(files[0]), str(record(files[1], OTHERS))])
     assert (said.exit_code, "within their bounds" in said.output) == (0, True), said.output
@@ -69,21 +68,21 @@ def test_an_owner_whose_rows_were_too_long_is_found_out(tmp_path: Path, monkeypa
     monkeypatch.setattr(Run, "table", property(cheated))
     serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")  # nobody could see it
     with pytest.raises(InvalidInput, match=r"rows of bank: are longer than they may be.*'1 rows'"):
-        audited(files[0], record(files[1], OTHERS))  # it shows the rows that it used
+        audited(Node(files[0]), record(files[1], OTHERS))  # it shows the rows that it used
     monkeypatch.setattr(Run, "table", honest)
     with pytest.raises(InvalidInput, match="not those of the masked table that it signed"):
-        audited(files[0], record(files[1], OTHERS))  # it shows honest ones
+        audited(Node(files[0]), record(files[1], OTHERS))  # it shows honest ones
     own = json.loads(record(files[0], OWN).read_text())
     own["signed"][0]["seed"] = "00" * 32
     record(files[0], OWN).write_text(json.dumps(own))
     with pytest.raises(InvalidInput, match="not those of the masked table that it signed"):
-        audited(files[0], record(files[1], OTHERS))  # or another seed
+        audited(Node(files[0]), record(files[1], OTHERS))  # or another seed
     record(files[0], OWN).write_text(json.dumps({"signed": own["signed"]}))
     with pytest.raises(InvalidInput):
-        audited(files[0], record(files[1], OTHERS))  # or half a record
+        audited(Node(files[0]), record(files[1], OTHERS))  # or half a record
     record(files[0], OWN).unlink()
     with pytest.raises(MissingData, match="there is no such file"):
-        audited(files[0], record(files[1], OTHERS))
+        audited(Node(files[0]), record(files[1], OTHERS))
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {
@@ -101,7 +100,7 @@ def test_what_was_signed_cannot_be_changed(tmp_path: Path, field: str) -> None:
     CHANGES[field](kept["signed"][0]["statement"])
     record(files[1], OTHERS).write_text(json.dumps(kept))
     with pytest.raises((InvalidInput, MissingData), match=r"signed by the pinned key|there is no such file"):
-        audited(files[0], record(files[1], OTHERS))
+        audited(Node(files[0]), record(files[1], OTHERS))
 
 
 def test_slopes_have_a_bound_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +116,7 @@ def test_slopes_have_a_bound_of_their_own(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Run, "table", property(steep))
     serve(deployment_of(2), NAME, LocalPost(files), tmp_path / "run")
     with pytest.raises(InvalidInput, match="rows of shop: are longer"):
-        audited(files[1], record(files[0], OTHERS))
+        audited(Node(files[1]), record(files[0], OTHERS))
 
 
 def test_a_digest_of_another_table_is_refused_before_the_charge(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ import pytest
 
 from sottovoce.algorithms import MaskedMoments
 from sottovoce.core.check import InvalidInput, MissingData
-from sottovoce.deploy import node_check, scored_remote, scoring, setup_server, training, wire
+from sottovoce.deploy import multiplied_remote, node_check, scoring, setup_server, training, wire
 from sottovoce.deploy.aggregation import store
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower import app_folder
 from sottovoce.deploy.keys import make_signing_key
 from sottovoce.deploy.limits import Limits
+from sottovoce.deploy.multiplied_remote import predicted_scores
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.own_data import Own
 from sottovoce.deploy.remote import TooFewAnswers
-from sottovoce.deploy.scored_remote import predicted_scores
 from sottovoce.deploy.server import serve
 from sottovoce.deploy.wire import Ask, Reply
 from sottovoce.experiment import store as store_of_runs
@@ -329,7 +329,7 @@ def test_owners_asked_about_other_ids_send_noise(trained: Trained) -> None:
         return honest(everyone, model, ids if len(asked) % trained.n else [*ids[1:], ids[0]])
 
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(scored_remote.scoring, "pack_question", other)
+        patches.setattr(multiplied_remote.scoring, "pack_question", other)
         assert np.abs(trained.scores(IDS)).min() > 1e3
 
 
@@ -357,7 +357,7 @@ def test_malformed_questions_are_refused(trained: Trained, how: str) -> None:
         return good[:head] + MALFORMED[how](good[head:]) if how != "too short" else good[:100]
 
     with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(scored_remote.scoring, "pack_question", packed)
+        patches.setattr(multiplied_remote.scoring, "pack_question", packed)
         with pytest.raises(TooFewAnswers, match="bad-ask"):
             trained.scores(IDS)
 
@@ -370,7 +370,7 @@ def test_predictions_for_a_file_of_ids(trained: Trained, tmp_path: Path) -> None
     trained.result.save(tmp_path / "run")
     files = tmp_path / "ids.txt", tmp_path / "predictions.csv"
     post = LocalPost(trained.files)
-    assert scored_remote.predict_ids(trained.made, NAME, post, tmp_path / "run", *files) == 3
+    assert multiplied_remote.predict_ids(trained.made, NAME, post, tmp_path / "run", *files) == 3
     rows = [line.split(",") for line in files[1].read_text().splitlines()]
     parts = [part[ROWS] for part in new_samples(trained.n)]
     assert rows[0] == ["id", "prediction", "probability of -1", "probability of 1"]
@@ -384,7 +384,7 @@ def test_predictions_for_a_file_of_ids(trained: Trained, tmp_path: Path) -> None
 def test_ids_are_looked_at_before_anybody_is_asked(tmp_path: Path, text: str) -> None:
     (tmp_path / "ids.txt").write_text(text)
     with pytest.raises(InvalidInput, match="all different and of at most 200 characters"):
-        scored_remote.read_ids(tmp_path / "ids.txt")
+        multiplied_remote.read_ids(tmp_path / "ids.txt")
 
 
 def test_the_app_of_a_prediction_is_about_a_finished_run(tmp_path: Path) -> None:
@@ -457,7 +457,7 @@ def test_tables_as_they_are(tmp_path: Path) -> None:
     result: Any = serve(made, NAME, LocalPost(files), tmp_path / "run")
     (tmp_path / "ids.txt").write_text("p82\np80\n")
     out = tmp_path / "out.csv"
-    scored_remote.predict_ids(made, NAME, LocalPost(files), tmp_path / "run", tmp_path / "ids.txt", out)
+    multiplied_remote.predict_ids(made, NAME, LocalPost(files), tmp_path / "run", tmp_path / "ids.txt", out)
     rows = [line.split(",") for line in out.read_text().splitlines()]
     asked = [people[i] for i in (82, 80)]
     assert rows[0] == ["id", "prediction", "probability of no", "probability of yes"]

@@ -76,8 +76,8 @@ def test_three_hospitals_are_set_up_and_fit_the_run_file(place: Path) -> None:
     deployment = Deployment.build(tables, "run.toml", place / "files")
     for name in NAMES:
         client = Node(place / name / "node.toml")
-        client.limits.hold(deployment.task, deployment.plan(np.full(3, 200)))
-        rows = client.looked_at()
+        client.limits.check_task(deployment.task, deployment.plan(np.full(3, 200)))
+        rows = client.rows
         assert rows.X.shape[1] == deployment.clients.columns
         assert client.schema_digest == Schema.from_toml(place / "files" / "schema.toml").digest()
         assert (client.limits.epsilon_per_day, client.limits.questions_per_hour) == (1.0, 1000)
@@ -273,7 +273,7 @@ def test_without_a_schema_labels_and_bound_are_the_owners_word(place: Path) -> N
     assert "row_bound" in call(*usual, "--labels", "no,yes", "--row-bound", "0.1")[1]
     assert not (place / "north").exists()
     well(*usual, "--labels", "no,yes", "--row-bound", "1")
-    assert Node(place / "north" / "node.toml").looked_at().labels == ["yes", "no"]
+    assert Node(place / "north" / "node.toml").rows.labels == ["yes", "no"]
 
 
 @pytest.mark.parametrize(

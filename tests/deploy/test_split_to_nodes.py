@@ -82,7 +82,7 @@ def test_owners_of_split_columns_multiply(tmp_path: Path, monkeypatch: Any) -> N
     files = [tmp_path / "nodes" / str(owner) / "node.toml" for owner in range(2)]
     assert not any(Node(file).limits.open_labels for file in files), "products show no label"
     got = serve(made, NAME, LocalPost(files), tmp_path / "run")
-    rows = [Node(file).looked_at() for file in files]
+    rows = [Node(file).rows for file in files]
     y = np.array(list(map(float, rows[made.clients.holding].labels)))
     federation = VerticalFederation.from_arrays([each.X for each in rows], y, holder=made.clients.holding)
     task = made.task

@@ -121,12 +121,8 @@ def test_who_is_there_is_read_from_flowers_database(tmp_path: Path, monkeypatch:
     state = SqlLinkState(str(folder / setup_server.STATE), NoOpFederationManager(), store)
     state.initialize()
 
-    class Factory:
-        def state(self) -> Any:
-            return state
-
     monkeypatch.setattr(registration, "_EVERY", 3600.0)
-    registration.keep_up(Factory(), folder / setup_server.NODES)
+    registration.keep_up(lambda: state, folder / setup_server.NODES)
     nodes = {node.name: node for node in state.get_node_info()}
     assert nodes.keys() == set(NAMES)
     monkeypatch.setattr(setup_server, "listens", lambda port: True)
@@ -151,14 +147,14 @@ def test_who_is_there_is_read_from_flowers_database(tmp_path: Path, monkeypatch:
 
 @contextmanager
 def shown(now: Any) -> Iterator[StatusPage]:
-    page = StatusPage(now)
-    thread = threading.Thread(target=page.serve)
-    thread.start()
-    try:
-        yield page
-    finally:
-        page.stop()
-        thread.join()
+    with StatusPage(now) as page:
+        thread = threading.Thread(target=page.serve_forever)
+        thread.start()
+        try:
+            yield page
+        finally:
+            page.shutdown()
+            thread.join()
 
 
 def ask(page: StatusPage, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes, Any]:

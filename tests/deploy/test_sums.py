@@ -300,10 +300,10 @@ def test_an_owner_is_shown_no_more_than_it_accepts(
 def test_an_owner_that_says_nothing_insists_on_all_owners_and_a_third_of_colluders() -> None:
     own = Sums("own.key", {f"owner{i}": f"{i:064x}" for i in range(7)})
     names = tuple(own.owners)
-    own.hold(7, 3, names)
+    own.check_plan(7, 3, names)
     for least, colluders in ((6, 3), (7, 2)):
         with pytest.raises(Refused, match="this client's limits"):
-            own.hold(least, colluders, names)
+            own.check_plan(least, colluders, names)
 
 
 def test_without_a_table_of_keys_nothing_is_summed(made: Deployment, files: list[Path], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sottovoce.core.check import InvalidInput
-from sottovoce.deploy import timing
+from sottovoce.deploy import pace
 from sottovoce.deploy.limits import Limits
 from sottovoce.deploy.node import Node
 from tests.deploy.test_node import asks, at
@@ -17,8 +17,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.slept = 100.0, list[float]()
-        monkeypatch.setattr(timing, "clock", lambda: self.now)
-        monkeypatch.setattr(timing, "sleep", self.sleep)
+        monkeypatch.setattr(pace, "steady", lambda: self.now)
+        monkeypatch.setattr(pace, "sleep", self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -34,14 +34,14 @@ class Clock:
 )
 def test_a_reply_leaves_at_a_multiple(took: float, leaves: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    assert timing.at_fixed_times(2.0, lambda: clock.work(took)) == "done"
+    assert pace.at_fixed_times(2.0, lambda: clock.work(took)) == "done"
     assert clock.now - 100.0 == pytest.approx(leaves, abs=1e-9)
     assert clock.now - 100.0 >= leaves - 1e-9
 
 
 def test_without_a_limit_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    timing.at_fixed_times(0.0, lambda: clock.work(0.3))
+    pace.at_fixed_times(0.0, lambda: clock.work(0.3))
     assert (clock.now, clock.slept) == (100.3, [])
 
 

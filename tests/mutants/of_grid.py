@@ -145,7 +145,7 @@ MUTANTS = (
     Mutant(
         "replies-when-ready",
         "A reply leaves as soon as its work is done, whatever the owner's file says.",
-        "deploy/timing.py",
+        "deploy/pace.py",
         "if every > 0:",
         "if every < 0:",
         near("deploy/test_timing"),

@@ -156,9 +156,9 @@ MUTANTS = (
     Mutant(
         "answers-without-masks",
         "An answer with a share of the noise leaves without masks, if it is asked for as where nothing is summed.",
-        "deploy/questions.py",
-        "if assignment.task.privacy.sums != (ask.what in wire.SUMS):",
-        "if assignment.task.privacy.sums < (ask.what in wire.SUMS):",
+        "deploy/assignment.py",
+        "if self.task.privacy.sums != (ask.what in wire.SUMS):",
+        "if self.task.privacy.sums < (ask.what in wire.SUMS):",
         near("deploy/test_sums", "leaves_in_no_other_way"),
         blind=_BLIND,
     ),

@@ -37,7 +37,7 @@ def app(
     section 12.
     """
     from sottovoce.core import check
-    from sottovoce.deploy import split_to_nodes
+    from sottovoce.deploy import setup_node
     from sottovoce.deploy.deployment import Deployment
     from sottovoce.deploy.flower import app_folder
     from sottovoce.experiment import run_file
@@ -55,7 +55,7 @@ def app(
     inside = runs == folder.resolve() or folder.resolve() in runs.parents
     check.require(not inside, "app", "--out must not be inside DIR, which is sent to the clients", str(runs))
     if all_rows is not None and nodes is not None:
-        split_to_nodes.write(nodes, all_rows, deployment.task)
+        setup_node.split_to_nodes(nodes, all_rows, deployment.task)
     name = app_folder.write(folder, to_toml(deployment.tables), runs)
 
     def text() -> None:

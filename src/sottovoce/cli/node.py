@@ -168,9 +168,8 @@ def _answer_until_asked_to_end(file: Path, gate: Path | None) -> None:
     import signal
 
     from sottovoce.core.check import MissingData
-    from sottovoce.deploy.connection import Connection
-    from sottovoce.deploy.current_node import CurrentNode
-    from sottovoce.deploy.gate import GateClient
+    from sottovoce.deploy.gate import CurrentNode, GateClient
+    from sottovoce.deploy.lines import Connection
     from sottovoce.deploy.services import NO_FLOWER
 
     try:
@@ -222,9 +221,10 @@ def audit_rows(
     Each owner keeps what the others signed of their masked tables, in records/ of its folder. The client itself keeps
     the seeds of its masks there. Run this where its rows and that folder are, or on copies of them.
     """
-    from sottovoce.deploy.row_audit import audited
+    from sottovoce.deploy.node import Node
+    from sottovoce.deploy.product_records import audited
 
-    held = audited(file, record, key)
+    held = audited(Node(file), record, key)
     terminal.show(as_json, False, {"held": held}, [], lambda: tables.note("\n".join(f"✓ {text}" for text in held)))
 
 

@@ -1,16 +1,14 @@
 """`sottovoce status`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
 from sottovoce.cli import terminal
+from sottovoce.core.plain import Json
 from sottovoce.report import tables
-
-if TYPE_CHECKING:
-    from sottovoce.core.plain import Json
 
 
 def status(
@@ -29,15 +27,15 @@ def status(
 
     now = look.of(path)
     if web:
-        page = StatusPage(lambda: look.of(path), port)
-        tables.complain("Open this address on this machine; Ctrl-C ends it:")
-        typer.echo(page.address)
-        page.serve()
+        with StatusPage(lambda: look.of(path), port) as page:
+            tables.complain("Open this address on this machine; Ctrl-C ends it:")
+            typer.echo(page.address)
+            page.serve_forever()
         return
     terminal.show(as_json, False, now, [], lambda: _server(now) if now["kind"] == "server" else _node(now))
 
 
-def _server(now: "Json") -> None:
+def _server(now: Json) -> None:
     up = f"is up, nodes come in at port {now['port']}" if now["up"] else "is not running"
     tables.note(f"{now['name']} {up}.")
     run = now["run"]
@@ -59,7 +57,7 @@ def _server(now: "Json") -> None:
     )
 
 
-def _node(now: "Json") -> None:
+def _node(now: Json) -> None:
     spent = (
         f"epsilon {now['epsilon']:.4g} of {now['limit']:g} is spent (delta {now['delta']:g}), {now['left']:.4g} is left"
     )

@@ -10,20 +10,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from sottovoce.core import check
-from sottovoce.deploy.aggregation.messages import cut, is_signed
-from sottovoce.deploy.keys import check_pinned, read_signing_key
-from sottovoce.deploy.limits import Limits
-from sottovoce.deploy.refusals import kept_from_servers
-from sottovoce.deploy.wire import printable
+from sottovoce.deploy import wire
+from sottovoce.deploy.aggregation.messages import SIGNATURE, cut, is_signed
+from sottovoce.deploy.keys import read_signing_key
+from sottovoce.deploy.limits import Limits, Refused, kept_from_servers
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES
-
-SIGNATURE = 64
 
 
 @dataclass(frozen=True)
@@ -38,29 +35,49 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Products:
-    """[products] of an owner's own file.
+class PinnedOwners:
+    """What [sums] and [products] of an owner's own file have in common.
 
     Parameters
     ----------
     key
         The file with the Ed25519 key by which it signs (`sottovoce node key`).
     owners
-        Public keys by name, 64 hex digits each: all with whom it multiplies or who may deal to it, itself among them.
+        Public keys by name, 64 hex digits each: all with whom it has to do, itself among them.
     """
 
     key: str
     owners: dict[str, str] = field(default_factory=dict)
+    table: ClassVar[str]  # the name of the table
 
     def __post_init__(self) -> None:
-        check_pinned("products", self.owners)
+        for name, key in self.owners.items():
+            rule = f"the key of {name!r} must be 64 hex digits"
+            check.require(wire.is_hex(key), self.table, rule, hint="Ask its owner for it")
+        distinct = len(set(self.owners.values())) == len(self.owners)
+        check.require(distinct, self.table, "two owners have the same key")
+
+    def check_known(self, names: Sequence[str]) -> None:
+        """Refuse owners whose keys it does not know."""
+        unknown = wire.printable(str([name for name in names if name not in self.owners][:3]), 200)
+        Limits.allow(unknown == "[]", f"{self.table} with {unknown}, whose keys it does not know")
+
+    def read_key(self, home: Path) -> Ed25519PrivateKey:
+        """Its own key, in a file that is named as seen from `home`."""
+        with kept_from_servers():
+            return read_signing_key(home / Path(self.key).expanduser())
+
+
+@dataclass(frozen=True)
+class Products(PinnedOwners):
+    """[products] of an owner's own file: with whom it multiplies, and who may deal to it."""
+
+    table: ClassVar[str] = "products"
 
     def signing_key(self, place: Place, names: Sequence[str]) -> Ed25519PrivateKey:
         """Its own key; refuses owners whose keys it does not know, and a key that is not its own."""
-        unknown = [each for each in names if each not in self.owners]
-        Limits.allow(not unknown, f"products with {printable(str(unknown[:3]), 200)}, whose keys it does not know")
-        with kept_from_servers():
-            private = read_signing_key(place.home / Path(self.key).expanduser())
+        self.check_known(names)
+        private = self.read_key(place.home)
         public = private.public_key().public_bytes_raw().hex()
         Limits.allow(self.owners.get(place.name) == public, "its key is not the one that [products.owners] names")
         return private
@@ -94,27 +111,30 @@ def announced(signing: Ed25519PrivateKey, of: bytes, place: int, nonces: bytes, 
     return body + signing.sign(_signed(of, place, body))
 
 
-def read(pinned: Sequence[str], of: bytes, everyone: bytes, nonces: Sequence[int]) -> list[Announced]:
+def read(
+    pinned: Sequence[str], of: bytes, everyone: bytes, nonces: Sequence[int], own_place: int, own_announcement: bytes
+) -> list[Announced]:
     """What all owners announced, in order; refuses what is not signed by the key that is pinned for its place.
 
-    `nonces`: how many of them each owner announces.
+    `nonces`: how many of them each owner announces. Its own announcement must be among them, at its own place.
     """
-    parts = cut("announcements", everyone, *(length(count) for count in nonces))
+    parts = cut("announcements", everyone, *map(length, nonces))
     for place, content in enumerate(parts):
         body, signature = content[:-SIGNATURE], content[-SIGNATURE:]
         true = is_signed(bytes.fromhex(pinned[place]), signature, _signed(of, place, body))
         check.require(true, "announcements", "each must be signed by the key that is pinned for its owner")
+    if parts[own_place] != own_announcement:
+        raise Refused(wire.SET_UP, "announcements: it has announced something else; begin again")
     return parsed(everyone, nonces)
 
 
 def parsed(everyone: bytes, nonces: Sequence[int]) -> list[Announced]:
     """The same of what was read before."""
-    announcements, start = [], 0
-    for count in nonces:
-        middle = start + NONCE_BYTES * count
-        announcements.append(Announced(everyone[start:middle], everyone[middle : middle + KEY_BYTES]))
-        start += length(count)
-    return announcements
+    parts = (
+        cut("announcements", part, length(count) - KEY_BYTES - SIGNATURE, KEY_BYTES, SIGNATURE)
+        for part, count in zip(cut("announcements", everyone, *map(length, nonces)), nonces, strict=True)
+    )
+    return [Announced(own_nonces, public) for own_nonces, public, _ in parts]
 
 
 def shared(private: bytes, other: bytes) -> bytes:

@@ -20,8 +20,8 @@ from sottovoce.algorithms import MaskedMoments
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
+from sottovoce.deploy.beside_rounds import blank_labels
 from sottovoce.deploy.keys import MAKE_KEY
-from sottovoce.deploy.label_holder import blank_labels
 from sottovoce.deploy.product_terms import COORDINATOR, Terms, usual_dealers
 from sottovoce.deploy.summing import stated_in
 from sottovoce.deploy.wire import is_hex

@@ -1,8 +1,10 @@
-"""A client behind a socket: the one who holds the data answers from a process and an account of its own.
+"""The two ways in which a process asks a client: the client is in it, or behind a Unix socket in another one.
 
-It decides nothing: what is answered is decided in `node.py`. The account that speaks with a server then need not be
-able to read the data: `sottovoce node gate` runs under another one, and the first only passes bytes through a Unix
-socket.
+Neither decides anything: what is answered is decided in `node.py`. Behind a socket, the account that speaks with a
+server need not be able to read the data: `sottovoce node gate` runs under another one, and the first only passes bytes.
+
+Wherever it is, a client follows its own file: a change counts from the next question on. While the file cannot be read
+nothing is answered. The rows are read again with it, and at no other time.
 
 A frame is a length (8 bytes), a message's values as JSON, a length, and the bytes of its arrays (`wire.taken_apart`).
 """
@@ -20,13 +22,31 @@ from pathlib import Path
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
-from sottovoce.deploy.current_node import CurrentNode
 from sottovoce.deploy.node import Node
-from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 
 _HEADER = 2 * wire.LONGEST_TEXT
 _PATIENCE = 600.0  # seconds for one answer
 _FRAME = 60.0  # seconds for a caller to say all it has to: others wait
+
+
+class CurrentNode:
+    """A `Node` that stays in memory, and is replaced by the one that its file describes now."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def most(self) -> int:
+        """Bytes of arrays that a question may have."""
+        return self._node.limits.message_bytes
+
+    def reply_to(self, question: wire.Question) -> wire.Response:
+        try:
+            self._node = self._node.renewed()
+        except check.SottovoceError as error:
+            self._node.home.note(f"no question is answered: {error}")
+            return wire.Reply(wire.FAILED, "its own file cannot be read")
+        return self._node.reply_to(question)
 
 
 class GateClient:
@@ -35,7 +55,7 @@ class GateClient:
     def __init__(self, path: str | Path, most: int = wire.MOST_BYTES) -> None:
         self._path, self.most = str(path), most
 
-    def reply_to(self, question: Hello | Ask) -> Status | Reply:
+    def reply_to(self, question: wire.Question) -> wire.Response:
         try:
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(_PATIENCE)
@@ -43,7 +63,7 @@ class GateClient:
                 _send(line, question)
                 return wire.put_together(*_receive(line, self.most, _PATIENCE), *wire.REPLIES)
         except OSError:
-            return Reply(wire.FAILED, "its gate does not answer")
+            return wire.Reply(wire.FAILED, "its gate does not answer")
 
 
 def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] = lambda: None) -> None:
@@ -110,9 +130,9 @@ def _answer(node: CurrentNode, line: socket.socket) -> None:
     try:
         reply = node.reply_to(wire.put_together(*_receive(line, node.most, _FRAME), *wire.QUESTIONS))
     except check.SottovoceError as error:  # about the caller's own words
-        reply = Reply(wire.BAD_ASK, str(error)[:300])
+        reply = wire.Reply(wire.BAD_ASK, str(error)[:300])
     except (ValueError, TypeError, AttributeError, ArithmeticError):
-        reply = Reply(wire.BAD_ASK, "the question cannot be read")
+        reply = wire.Reply(wire.BAD_ASK, "the question cannot be read")
     _send(line, reply)
 
 

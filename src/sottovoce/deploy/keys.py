@@ -1,7 +1,8 @@
 """Keys and certificates for a deployment: an authority of its own, the server's certificate, a key per client."""
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sottovoce.core import check
-from sottovoce.deploy.connection import read_private
-from sottovoce.deploy.wire import is_hex
+from sottovoce.core.files import read_bytes
+from sottovoce.deploy.lines import good_name
 from sottovoce.experiment import whole_files
 
 AUTHORITY, SERVER, SERVER_KEY = "ca.crt", "server.pem", "server.key"
@@ -34,8 +35,7 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
     check.whole("certificates", days=days)
     check.require(days <= _MOST_DAYS, "certificates", f"days must be at most {_MOST_DAYS}, 20 years", days)
     for name in clients:
-        plain = name.isascii() and name.replace("-", "").replace("_", "").isalnum()
-        check.require(plain, "certificates", "a client's name must be letters, digits, '-' and '_'", name)
+        good_name(name, "certificates")
         check.require(name not in ("ca", "server"), "certificates", "a client cannot have this name", name)
     check.require(len(set(clients)) == len(clients), "certificates", "clients must be distinct", list(clients))
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -61,6 +61,15 @@ def make_signing_key(path: Path) -> str:
     return key.public_key().public_bytes_raw().hex()
 
 
+def read_private(path: Path) -> bytes:
+    """The bytes of a private key. Whoever else can read them can answer in its owner's name."""
+    content = read_bytes(path, missing="the key cannot be read (no such file)")
+    mode = stat.S_IMODE(path.stat().st_mode)
+    rule = "nobody but its owner may read a private key"
+    check.require(mode & 0o077 == 0, str(path), rule, f"mode {mode:o}", f"Close it with: chmod 600 {path}")
+    return content
+
+
 def read_signing_key(path: Path) -> Ed25519PrivateKey:
     """The key in such a file, which nobody but its owner may read."""
     content, key = read_private(path), None
@@ -69,13 +78,6 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
     check.require(isinstance(key, Ed25519PrivateKey), str(path), "must hold an Ed25519 key in PEM", hint=MAKE_KEY)
     assert isinstance(key, Ed25519PrivateKey)
     return key
-
-
-def check_pinned(who: str, owners: Mapping[str, str]) -> None:
-    """Refuse public keys, by the names of their owners, that are no keys, or not one for each."""
-    for name, key in owners.items():
-        check.require(is_hex(key), who, f"the key of {name!r} must be 64 hex digits", hint="Ask its owner for it")
-    check.require(len(set(owners.values())) == len(owners), who, "two owners have the same key")
 
 
 def _server_files(authority: Key, server: Key, hosts: Sequence[str], days: int) -> dict[str, bytes]:

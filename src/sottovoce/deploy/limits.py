@@ -1,8 +1,12 @@
-"""What a client's owner allows: the [limits] of its own file, held against everything that a server asks for."""
+"""What a client's owner allows, the [limits] of its own file, and what a server is told that asks for anything else.
+
+Of an error at a client a server is told a code and a sentence that do not depend on data.
+"""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -11,7 +15,9 @@ from sottovoce.core import check
 from sottovoce.deploy import wire
 from sottovoce.experiment.run_file import MODES
 from sottovoce.experiment.task import Task
-from sottovoce.ledger.budget import Budget
+from sottovoce.experiment.whole_files import StoreError
+from sottovoce.ledger.budget import Budget, LedgerError
+from sottovoce.privacy.doors.party import OutOfRange
 from sottovoce.privacy.events import Event, Relation
 from sottovoce.privacy.modes import Proven, ProvenColumns
 from sottovoce.problems.losses import LOSSES
@@ -31,6 +37,7 @@ class Refused(check.SottovoceError):
 MOST_NOISE = 2.0**20  # beyond it an answer is nothing but noise
 SMALLEST, LARGEST = 1e-12, 1e12  # of every number that a server may choose, zero apart: products of a few are finite
 MOST_ROUNDS = 10**6
+Table = TypeVar("Table")
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class Limits:
         it answers none), and whether samples that it trained on may be among them.
     answer_after
         Seconds after which a reply leaves, counted from when its question arrived; if the work takes longer, at the
-        next multiple. So how long the work took does not show (`timing.py`). 0: a reply leaves when it is ready.
+        next multiple. So how long the work took does not show (`pace.py`). 0: a reply leaves when it is ready.
     """
 
     epsilon: float
@@ -130,14 +137,14 @@ class Limits:
         """Whether the owner bounds how fast a server may ask."""
         return bool(self.questions_per_hour or self.epsilon_per_day)
 
-    def hold(self, task: Task, events: tuple[Event, ...]) -> None:
+    def check_task(self, task: Task, events: tuple[Event, ...]) -> None:
         """Refuse a task that the owner does not allow, by public numbers alone."""
         privacy = task.privacy
         algorithm, loss = task.algorithm.name, task.objective.loss.name
         self.allow(algorithm in self.algorithms, f"algorithm {algorithm!r} is not among {list(self.algorithms)}")
         self.allow(loss in self.losses, f"loss {loss!r} is not among {list(self.losses)}")
         self.allow(privacy.mode in self.modes, f"privacy mode {privacy.mode!r} is not among {list(self.modes)}")
-        self._hold_hyper_parameters(task)
+        self._check_hyper_parameters(task)
         self.allow(
             task.rounds <= self.most_rounds, f"{task.rounds} rounds are asked for, the most are {self.most_rounds}"
         )
@@ -159,7 +166,7 @@ class Limits:
             self.allow(noise >= self.least_noise, f"noise multiplier {noise:.4g} is below {self.least_noise:g}")
             self.allow(noise <= MOST_NOISE, f"noise multiplier {noise:.4g} is above {MOST_NOISE:g}")
 
-    def _hold_hyper_parameters(self, task: Task) -> None:
+    def _check_hyper_parameters(self, task: Task) -> None:
         """Refuse numbers of the server's with which an answer would overflow."""
         parts = {"algorithm": task.algorithm, "loss": task.objective.loss, "penalty": task.objective.penalty}
         for name, part in parts.items():
@@ -168,7 +175,7 @@ class Limits:
                 self.allow(fits, f"{name}, {field} = {value:g} is not from {self.smallest_number:g} to "
                             f"{self.largest_number:g} in size")  # fmt: skip
 
-    def hold_row_bound(self, asked: float | None, promised_bound: float | None) -> None:
+    def check_row_bound(self, asked: float | None, promised_bound: float | None) -> None:
         """Refuse rows no longer than `asked` unless the owner promises as much; and a bound that is no usual number."""
         promised = "nothing" if promised_bound is None else f"{promised_bound:g}"
         kept = asked is None or (promised_bound is not None and promised_bound <= asked)
@@ -176,13 +183,13 @@ class Limits:
         fits = asked is None or self.smallest_number <= asked <= self.largest_number
         self.allow(fits, f"row_bound {asked or 0:g} is not from {self.smallest_number:g} to {self.largest_number:g}")
 
-    def hold_broadcast(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def check_broadcast(self, arrays: Mapping[str, np.ndarray]) -> None:
         """The same for the entries of a broadcast."""
         for name, array in arrays.items():
             fits = bool((np.abs(array) <= self.largest_number).all())  # False for NaN
             self.allow(fits, f"the broadcast's {name} has a number above {self.largest_number:g} in size")
 
-    def hold_labels(self, task: Task) -> None:
+    def check_labels(self, task: Task) -> None:
         """Refuse to hold labels for an experiment that would show more of them than the owner allows."""
         asked = getattr(task.privacy, "label_epsilon", None)
         limit = "is not given" if self.label_epsilon is None else f"is {self.label_epsilon:g}"
@@ -190,6 +197,12 @@ class Limits:
             self.allow(self.open_labels, f"labels would be shown: open_labels is false, its label_epsilon {limit}")
         else:
             self.allow(asked == self.label_epsilon, f"label_epsilon {asked:g} is asked for, and its own {limit}")
+
+    @classmethod
+    def given(cls, table: Table | None, name: str) -> Table:
+        """The table of the owner's file that a question needs; refuses the question if there is none."""
+        cls.allow(table is not None, f"its file has no table [{name}]")
+        return cast(Table, table)
 
     @staticmethod
     def allow(fits: bool, why: str) -> None:
@@ -209,3 +222,39 @@ def _numbers(part: "DataclassInstance") -> Iterator[tuple[str, float]]:
                 yield field.name, float(each)
             elif is_dataclass(each) and not isinstance(each, type):
                 yield from _numbers(each)
+
+
+# ------------------------------------------------------------------------------------------ what a server is told
+
+
+def sentence_for(error: Exception) -> tuple[str, str]:
+    """A code and a sentence for the server. Unexpected error texts are never forwarded: they may contain data."""
+    if isinstance(error, Refused):
+        return error.code, str(error)
+    if isinstance(error, OutOfRange):  # about the server's own numbers
+        return wire.BAD_ASK, str(error)
+    if isinstance(error, check.BudgetSpent):
+        return wire.BUDGET, "its privacy budget is spent"
+    if isinstance(error, LedgerError):
+        return wire.LEDGER, "its ledger cannot be read, written or trusted; its owner has to look at it"
+    if isinstance(error, StoreError) or (isinstance(error, OSError) and not isinstance(error, check.SottovoceError)):
+        return wire.DISK, "its disk is full or cannot be written; nothing was answered"
+    return wire.FAILED, "it could not answer; its own log says why"
+
+
+@contextmanager
+def bad_ask(what: str = "", *kinds: type[Exception]) -> Iterator[None]:
+    """Tell the server what cannot be read in its question: no data is in that. `kinds`: besides `InvalidInput`."""
+    try:
+        yield
+    except (check.InvalidInput, *kinds) as error:
+        raise Refused(wire.BAD_ASK, f"{what}{str(error)[:300]}") from None
+
+
+@contextmanager
+def kept_from_servers() -> Iterator[None]:
+    """What is wrong with an owner's own files is for its log: a server is told that it failed, and nothing of them."""
+    try:
+        yield
+    except check.InvalidInput as error:
+        raise check.MissingData(str(error)) from None

@@ -6,6 +6,13 @@
 
 Nothing in them is secret, but who can change one on its way can stand in for its sender: whoever receives a line
 compares `fingerprint` with the sender by telephone.
+
+What a client keeps of it is the table [server] of its own file. Paths are seen from the file's own folder. Behind a
+gate the account that speaks with the server has a file of its own, with this table alone.
+
+    address      "server.example:8700"
+    certificate  of the authority that signed the server's, in PEM: "ca.crt"
+    key          the private key by which this client is known there: "cleveland.key"
 """
 
 import base64
@@ -20,8 +27,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_ssh_publ
 from sottovoce.core import check
 from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
+from sottovoce.experiment.tables import from_table, read_tables
 
 SERVER, NODE = "sottovoce-server", "sottovoce-node"
+TABLES = ("node", "server", "data", "schema", "limits", "sums", "products", "predict")  # of a client's own file
 _KIND_OF_KEY = b"ecdsa-sha2-nistp384"
 _LONGEST = 2**14  # characters
 _WHOSE = {
@@ -105,10 +114,10 @@ class NodeLine:
         return _KIND_OF_KEY + b" " + base64.b64encode(self.key)
 
 
-def good_name(name: str) -> str:
+def good_name(name: str, who: str = "node") -> str:
     """A client's name: it names files too."""
     plain = name.isascii() and 0 < len(name) <= 64 and name.replace("-", "").replace("_", "").isalnum()
-    check.require(plain, "node", "a name must be at most 64 letters, digits, '-' and '_'", name)
+    check.require(plain, who, "a name must be at most 64 letters, digits, '-' and '_'", name)
     return name
 
 
@@ -146,3 +155,26 @@ def _parts(text: str, kind: str) -> list[str]:
 
 def _cut(kind: str) -> str:
     return f"it is not whole, or was changed on its way. Copy again, from its first word to its last, {_WHOSE[kind]}"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where a server is, how to know that it is the one, and the key that it knows this client by."""
+
+    address: str
+    certificate: str = "ca.crt"
+    key: str = "node.key"
+
+    def __post_init__(self) -> None:
+        host_and_port(self.address, "Connection", "address must be HOST:PORT, such as server.example:8700")
+
+    @classmethod
+    def read(cls, path: Path) -> "Connection":
+        """The one that a client's file names, with whole paths."""
+        tables = read_tables(path, TABLES)
+        hint = 'Write there: [server] address = "server.example:8700", certificate = "ca.crt", key = "cleveland.key"'
+        check.require("server" in tables, path.name, "needs a table [server]", hint=hint)
+        written = from_table(cls, tables["server"], f"{path.name}, [server]")
+        home = path.expanduser().absolute().parent
+        files = (str(home / Path(name).expanduser()) for name in (written.certificate, written.key))
+        return cls(written.address, *files)

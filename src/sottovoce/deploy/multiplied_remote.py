@@ -3,31 +3,32 @@
 Before the round, the server carries masked tables from owner to owner, chunk by chunk, sealed so that it cannot read
 them; to two owners it also deals. All of that asks nothing that an owner has to pay for, and can be done again. If an
 owner has lost what was agreed on, everybody begins another attempt, with fresh masks.
+
+After the run, `sottovoce server predict` asks the same owners about new samples. Of scores, too, the server sees sums
+of their parts alone.
 """
 
 import hashlib
 import logging
-from collections import Counter
+import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.contract import Method
+from sottovoce.core.files import read_bytes, utf8
 from sottovoce.core.round import Exchange, State
-from sottovoce.deploy import announcing, wire
+from sottovoce.deploy import announcing, scoring, wire
 from sottovoce.deploy.aggregation.messages import cut
-from sottovoce.deploy.product_terms import (
-    COORDINATOR,
-    FROM_DEALER,
-    SIGNED,
-    Terms,
-    pack_place,
-    usual_dealers,
-)
-from sottovoce.deploy.remote import Remote, TooFewAnswers
-from sottovoce.deploy.wire import Ask
-from sottovoce.privacy.masked_products import dealt
+from sottovoce.deploy.deployment import Deployment
+from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SIGNED, Terms, pack_place, usual_dealers
+from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
+from sottovoce.experiment import predict, saved
+from sottovoce.experiment.result import VerticalResult
+from sottovoce.privacy.masked_products import dealt, opened_scores
 
 log = logging.getLogger("sottovoce")
 _ATTEMPTS = 4
@@ -43,13 +44,10 @@ class Again(Exception):
 class MultipliedRemote(Remote):
     """Owners of split columns on other machines, who multiply with each other. Parameters as of `Remote`."""
 
-    _run = ""  # what the owners agreed on, 64 hex digits
-
     def exchange(self, algorithm: Method, down: State, active: np.ndarray, k: int) -> Exchange | None:
         for number in range(_ATTEMPTS):
             try:
-                self._run = ""
-                self._run = self._prepared(self._terms(number), k)
+                self._prepare(self._terms(number), k)
                 return super().exchange(algorithm, down, active, k)
             except Again as reason:
                 log.warning("round %d: products: %s; another attempt begins", k, reason)
@@ -67,9 +65,9 @@ class MultipliedRemote(Remote):
         dealers = tuple(clients.names.index(name) for name in clients.dealers) or usual_dealers(split)
         return Terms(split, clients.samples, attempt, clients.names, dealers)
 
-    def _prepared(self, terms: Terms, k: int) -> str:
-        """All steps before the round; the digest of what was agreed on."""
-        everyone = range(self.n)
+    def _prepare(self, terms: Terms, k: int) -> None:
+        """All steps before the round."""
+        self._run, everyone = "", range(self.n)
         lengths = list(map(announcing.length, terms.nonce_counts))
         answers = self._each(k, wire.BEGIN, [(m, terms.packed(), lengths[m]) for m in everyone])
         announced = b"".join(answers)
@@ -77,54 +75,57 @@ class MultipliedRemote(Remote):
         agreed = {content[:_DIGEST] for content in answers}
         rule = "the owners do not agree on keys, on the order of samples or on who deals; compare their files"
         check.require(len(agreed) == 1, "products", rule)
-        run = agreed.pop()
+        digest = agreed.pop()
+        self._run = digest.hex()
         seeds: list[list[bytes]] = [[] for _ in terms.split.pairs]  # of each pair, the first owner's first
         for m, content in enumerate(answers):
             _, *parts = cut("seeds", content, _DIGEST, *terms.seed_lengths(m))
             for pair, seed in zip(terms.pairs_of(m), parts, strict=True):
                 seeds[pair].append(seed)
-        self._deal(terms, k, seeds, announced, run)
-        self._carry(terms, k, run)
-        return run.hex()
+        self._deal(terms, k, seeds, announced, digest)
+        self._carry(terms, k)
 
-    def _deal(self, terms: Terms, k: int, seeds: list[list[bytes]], announced: bytes, run: bytes) -> None:
+    def _deal(self, terms: Terms, k: int, seeds: list[list[bytes]], announced: bytes, agreed: bytes) -> None:
         """W_2 to the second owner of each pair: of another owner, or computed here."""
         if COORDINATOR in terms.dealers:  # there are two owners, and one pair
             first, second = seeds[0]
-            attempt = terms.attempt_of(0, run, announcing.parsed(announced, terms.nonce_counts))
+            attempt = terms.attempt_of(0, agreed, announcing.parsed(announced, terms.nonce_counts))
             products = [dealt(first, second, attempt).astype("<u8").tobytes()]
         else:
             asked = [
                 (dealer, pack_place(n, 0) + b"".join(seeds[n]), terms.box_length(n, dealer, FROM_DEALER))
                 for n, dealer in enumerate(terms.dealers)
             ]
-            products = self._each(k, wire.DEAL, asked, run)
+            products = self._each(k, wire.DEAL, asked)
         takes = [(pair[1], pack_place(n, FROM_DEALER) + products[n], 0) for n, pair in enumerate(terms.split.pairs)]
-        self._each(k, wire.TAKE, takes, run)
+        self._each(k, wire.TAKE, takes)
 
-    def _carry(self, terms: Terms, k: int, run: bytes) -> None:
+    def _carry(self, terms: Terms, k: int) -> None:
         """The masked tables of all pairs, a chunk of each at a time, and what their owners sign of them."""
         sides = [(m, number) for number, pair in enumerate(terms.split.pairs) for m in pair]
         for chunk in (*range(max((terms.chunks(m) for m, _ in sides), default=0)), SIGNED):
             here = [(m, number) for m, number in sides if chunk == SIGNED or chunk < terms.chunks(m)]
             for batch in _batches(here):
-                asked = [(m, pack_place(n, chunk), terms.box_length(n, m, chunk)) for m, n in batch]
-                boxes = zip(batch, self._each(k, wire.SEND, asked, run), strict=True)
-                takes = [(terms.other(n, m), pack_place(n, chunk) + box, 0) for (m, n), box in boxes]
-                self._each(k, wire.TAKE, takes, run)
+                asked = {m: (pack_place(n, chunk), terms.box_length(n, m, chunk)) for m, n in batch.items()}
+                boxes = self._asked(k, wire.SEND, asked)
+                takes = [(terms.other(n, m), pack_place(n, chunk) + boxes[m], 0) for m, n in batch.items()]
+                self._each(k, wire.TAKE, takes)
 
-    def _each(self, k: int, what: str, questions: Sequence[Question], run: bytes = b"") -> list[bytes]:
+    def _each(self, k: int, what: str, questions: Sequence[Question]) -> list[bytes]:
         """What owners answered to all of these questions, in order: each owner is asked one at a time."""
         answers: dict[int, bytes] = {}
         for batch in _batches([(m, place) for place, (m, *_) in enumerate(questions)]):
-            asked = self._asked(k, what, {m: questions[place] for m, place in batch}, run)
-            answers |= {place: asked[m] for m, place in batch}
+            asked = self._asked(k, what, {m: questions[place][1:] for m, place in batch.items()})
+            answers |= {place: asked[m] for m, place in batch.items()}
         return [answers[place] for place in range(len(questions))]
 
-    def _asked(self, k: int, what: str, questions: Mapping[int, Question], run: bytes) -> dict[int, bytes]:
+    def _asked(self, k: int, what: str, questions: Mapping[int, tuple[bytes, int]]) -> dict[int, bytes]:
         """What all of these owners answered: every one of them is needed. A wrong length cannot be read."""
-        asks = {m: self._ask(m, content, k, what, run.hex()) for m, content, _ in questions.values()}
-        answers, silent = self._heard(asks, lambda m, up: cut("a wrong length", wire.bytes_of(up), questions[m][2])[0])
+
+        def read(m: int, up: wire.Packed) -> bytes:
+            return cut("a wrong length", wire.bytes_of(up), questions[m][1])[0]
+
+        answers, silent = self._heard(what, k, {m: content for m, (content, _) in questions.items()}, read)
         for m, reply in silent.items():
             if reply.code == wire.SET_UP or (reply.code == wire.ANSWERED and what == wire.BEGIN):
                 raise Again(self._why(m, reply))
@@ -136,19 +137,82 @@ class MultipliedRemote(Remote):
 
     def saved(self) -> None:
         """The result is on disk: owners may delete the secrets of the attempt. One that does not answer keeps them."""
-        asks = {m: self._ask(m, b"", 1, wire.FORGET, self._run) for m in range(self.n)}
+        asks = {m: self._ask(m, b"", 1, wire.FORGET) for m in range(self.n)}
         self._post.ask(asks, min(_FAREWELL, self._deployment.clients.deadline))
 
-    def _ask(self, client: int, down: State | bytes, k: int, what: str = wire.ROUND, run: str = "") -> Ask:
-        return super()._ask(client, down, k, what, self._run if what == wire.ROUND else run)
+
+class ScoredRemote(MultipliedRemote):
+    """The same owners, asked about new samples. Parameters as of `Remote`."""
+
+    def scores(self, result: VerticalResult, ids: Sequence[str]) -> np.ndarray:
+        """Scores of the samples with these ids: (ids,), or one column per class for softmax."""
+        parts = [ids[start : start + scoring.MOST_IDS] for start in range(0, len(ids), scoring.MOST_IDS)]
+        return np.concatenate([self._some(result, part) for part in parts])
+
+    def _some(self, result: VerticalResult, ids: Sequence[str]) -> np.ndarray:
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._asked_once(result, ids)
+            except Again:
+                continue  # a reply was lost, and its masks with it: another question, under others
+        raise TooFewAnswers("scores: the owners' replies were lost again and again; ask another time")
+
+    def _asked_once(self, result: VerticalResult, ids: Sequence[str]) -> np.ndarray:
+        names, everyone = self._deployment.clients.names, range(self.n)
+        terms = scoring.pack_names(secrets.token_hex(32), names)
+        begun = self._each(1, wire.SCORE_BEGIN, [(m, terms, announcing.length(1)) for m in everyone])
+        announced, outputs = b"".join(begun), result.objective.loss.outputs
+        parts = [scoring.pack_question(announced, result.party_model(m), ids) for m in everyone]
+        masked = self._each(1, wire.SCORES, [(m, parts[m], 8 * len(ids) * outputs) for m in everyone])
+        shape = (len(ids),) if outputs == 1 else (len(ids), outputs)
+        return opened_scores([np.frombuffer(part, dtype="<u8").astype(np.uint64).reshape(shape) for part in masked])
 
 
-def _batches(of_owners: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def predicted_scores(
+    deployment: Deployment, name: str, post: Post, result: VerticalResult, ids: Sequence[str]
+) -> np.ndarray:
+    """Scores of new samples by the model of a finished run, from all owners behind `post`."""
+    clients = deployment.clients
+    check.require(deployment.task.split is not None, "predict", "between machines it is for runs of masked-moments")
+    must_be_ids("predict", ids)
+    met = post.statuses(clients.wait)
+    missing = [who for m, who in enumerate(clients.names) if m not in met]
+    if missing:
+        raise TooFewAnswers(f"predict: every owner has a part of each score. Missing: {', '.join(missing)}")
+    rows, sizes = sum(status.size for status in met.values()), np.ones(len(clients.names), dtype=int)
+    remote = ScoredRemote(deployment, name, post, sizes, deployment.settings.engine, rows)
+    return remote.scores(result, ids)
+
+
+def predict_ids(deployment: Deployment, name: str, post: Post, run: Path, file: Path, out: Path) -> int:
+    """Write the predictions for a file of ids, one on each line, by the model in a run's folder; returns how many."""
+    ids, result = read_ids(file), cast(VerticalResult, saved.load_result(run))
+    scores = predicted_scores(deployment, name, post, result, ids)
+    predict.write_new(out, predict.to_csv({"id": ids} | predict.of_scores(result, scores)))
+    return len(ids)
+
+
+def read_ids(file: Path) -> list[str]:
+    """The ids in a file, one on each line; refuses none, repeated ones and such as no owner would read."""
+    text = utf8(str(file), read_bytes(file), "ids, one on each line")
+    ids = [line.strip() for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+    must_be_ids(str(file), ids)
+    return ids
+
+
+def must_be_ids(where: str, ids: Sequence[str]) -> None:
+    distinct = 0 < len(ids) == len(set(ids)) and all(0 < len(each) <= scoring.LONGEST_ID for each in ids)
+    rule = f"must hold ids, at least one, all different and of at most {scoring.LONGEST_ID} characters"
+    check.require(distinct, where, rule)
+
+
+def _batches(of_owners: Sequence[tuple[int, int]]) -> list[dict[int, int]]:
     """Pairs (owner, thing) in few groups, in each of which an owner is there once."""
-    groups: list[list[tuple[int, int]]] = []
-    seen: Counter[int] = Counter()
+    groups: list[dict[int, int]] = []
     for owner, thing in of_owners:
-        groups += [[]] if seen[owner] == len(groups) else []
-        groups[seen[owner]].append((owner, thing))
-        seen[owner] += 1
+        free = next((group for group in groups if owner not in group), None)
+        if free is None:
+            groups.append({owner: thing})
+        else:
+            free[owner] = thing
     return groups

@@ -34,16 +34,14 @@ from sottovoce.core.arrays import Words
 from sottovoce.core.plain import Json
 from sottovoce.core.products import own_part
 from sottovoce.deploy import announcing, wire
-from sottovoce.deploy.aggregation.messages import is_signed
+from sottovoce.deploy.aggregation.messages import SIGNATURE, is_signed
 from sottovoce.deploy.aggregation.store import Folder
-from sottovoce.deploy.announcing import SIGNATURE, Place, Products
-from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.announcing import Place, Products
+from sottovoce.deploy.assignment import Run
+from sottovoce.deploy.limits import Limits, Refused, bad_ask
 from sottovoce.deploy.product_records import ASKED, Statement, entry, keep, masked_digest, records_of, statement
 from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SEALED_SEED, SIGNED, Terms, read_place
-from sottovoce.deploy.refusals import bad_ask
-from sottovoce.deploy.running import Run
 from sottovoce.deploy.summing import settings_of
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.privacy import masked_products
 from sottovoce.privacy.masked_products import PairKey, Side, dealt, fresh_secret
@@ -56,10 +54,9 @@ _SEED, _PRODUCT = 0, 1  # numbers under which a seed and W_2 are sealed
 class Multiplying:
     """The steps at one owner, for one experiment."""
 
-    def __init__(self, products: Products | None, place: Place, ask: Ask, run: Run) -> None:
-        Limits.allow(products is not None, "its file has no table [products]")
-        assert products is not None
-        self._products, self._place, self._ask, self._m, self._run = products, place, ask, ask.client, run
+    def __init__(self, products: Products | None, place: Place, ask: wire.Ask, run: Run) -> None:
+        self._products = Limits.given(products, "products")
+        self._place, self._ask, self._m, self._run = place, ask, ask.client, run
         algorithm = run.assignment.task.masked_moments
         self._split, self._samples = algorithm.split, algorithm.samples
         self._store = Folder(place.folder / "products" / ask.experiment)
@@ -72,7 +69,7 @@ class Multiplying:
         }  # fmt: skip
         with bad_ask("products: ", masked_products.Refused):
             if self._ask.what in (wire.DEAL, wire.SEND, wire.TAKE):
-                self._hold_agreed()
+                self._check_agreed()
             return steps[self._ask.what](wire.bytes_of(self._ask.down))
 
     # ------------------------------------------------------------------------------------------------------- agreeing
@@ -110,13 +107,10 @@ class Multiplying:
     def _agree(self, content: bytes) -> bytes:
         """Take what everybody announced, once; give a seed for each pair to its dealer."""
         state, terms = self._begun, self._terms
-        announcing.read(self._products.pinned(terms.names), self._about(terms.packed()), content, terms.nonce_counts)
+        pinned, own = self._products.pinned(terms.names), bytes.fromhex(state["announced"])
+        announcing.read(pinned, self._about(terms.packed()), content, terms.nonce_counts, self._m, own)
         if state["all"] not in ("", content.hex()):
             raise Refused(wire.SET_UP, "products: others were agreed with in this attempt; begin another one")
-        start = sum(map(announcing.length, terms.nonce_counts[: self._m]))
-        announcement = bytes.fromhex(state["announced"])
-        if content[start : start + len(announcement)] != announcement:
-            raise Refused(wire.SET_UP, "products: it has announced something else; begin another attempt")
         if not state["all"]:
             self._begun = state | {"all": content.hex()}
             for pair in terms.pairs_of(self._m):
@@ -171,7 +165,7 @@ class Multiplying:
         check.require(fits, "products", "a chunk must have the length that was agreed on")
         plain = self._unsealed(pair, chunk, box)
         if chunk == SIGNED:
-            self._hold_signed(pair, plain)
+            self._checked_statement(pair, plain)
         if self._store.read(UNDER_WAY) is None:
             self._once(f"box-{pair}-{chunk}", box, "it has taken another masked table in this attempt")
         return b""
@@ -202,7 +196,7 @@ class Multiplying:
         signing = self._products.signing_key(self._place, self._terms.names)
         return unsigned, signing.sign(unsigned.signed())
 
-    def _hold_signed(self, pair: int, plain: bytes) -> Json:
+    def _checked_statement(self, pair: int, plain: bytes) -> Json:
         """What the other owner signed, as it is kept; refuses what is not signed by the key that is pinned for it."""
         terms = self._terms
         other, digest, signature = terms.other(pair, self._m), plain[:-SIGNATURE], plain[-SIGNATURE:]
@@ -216,7 +210,7 @@ class Multiplying:
         """Keep for an auditor what it signed, and what the others did; refuses tables that are not as signed."""
         terms, others = self._terms, []
         for pair in terms.pairs_of(self._m):
-            kept = self._hold_signed(pair, self._taken(pair, SIGNED))
+            kept = self._checked_statement(pair, self._taken(pair, SIGNED))
             digest = hashlib.sha256()
             for chunk in range(terms.chunks(terms.other(pair, self._m))):
                 digest.update(self._taken(pair, chunk))
@@ -233,7 +227,7 @@ class Multiplying:
 
     def ready(self) -> None:
         """Refuse the round's question unless all is there, before anything is charged; then no other attempt begins."""
-        self._hold_agreed()
+        self._check_agreed()
         self._table()
         if set(self._needed()) - set(self._store.names()):
             raise Refused(wire.SET_UP, "products: another owner's masked table is not complete; begin again")
@@ -302,7 +296,7 @@ class Multiplying:
             raise Refused(wire.SET_UP, NOTHING_AGREED)
         return self._kept
 
-    def _hold_agreed(self) -> None:
+    def _check_agreed(self) -> None:
         """Refuse a question that does not name what the owners agreed on in the attempt under way."""
         if not self._begun["all"]:
             raise Refused(wire.SET_UP, NOTHING_AGREED)

@@ -4,7 +4,7 @@ It is installed where the data is. A server sends what to ask (`wire.Ask`) and n
 loss and privacy are names in this library's registries with checked numbers, held against the owner's limits.
 
     [node]    name, folder (its ledger and its memory; made on first use)
-    [server]  where its server is, and by which key it is let in there (`connection.py`)
+    [server]  where its server is, and by which key it is let in there (`lines.py`)
     [data]    csv = "rows.csv" with label = a column, or npz = "rows.npz" with arrays X, y; labels, row_bound, shorten;
               where columns are split: id (and salt), or same_order; label with the label holder alone
     [schema]  what is known of the columns of the csv, the same at all clients; or file = "schema.toml"; or, where rows
@@ -14,7 +14,7 @@ loss and privacy are names in this library's registries with checked numbers, he
     [products]  the same, where split columns are multiplied (`multiplying.py`)
     [predict]   csv or npz, and id: new samples that it may then be asked about (`scoring.py`)
 
-One answer, under a lock: check the question (`limits.py`, `questions.py`, `assignment.py`), the pace (`pace.py`) and
+One answer, under a lock: check the question (`limits.py`, `assignment.py`), the pace (`pace.py`) and
 whether the budget holds it; compute; charge the ledger (on disk); add noise; write answer and new state as one file,
 synced and renamed; only then reply. So, wherever it is killed:
 
@@ -24,7 +24,7 @@ synced and renamed; only then reply. So, wherever it is killed:
   the same experiment is refused.
 
 What is sent back is the answer, or a code and a sentence that do not depend on data. Details go to `node.log`. Task,
-rows and door are built once for an experiment and kept. How labels are answered about is in `label_holder.py`.
+rows and door are built once for an experiment and kept. How labels are answered about is in `beside_rounds.py`.
 """
 
 import json
@@ -40,24 +40,18 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.round import State
-from sottovoce.deploy import held_out, label_holder, questions, scoring, wire
+from sottovoce.deploy import beside_rounds, scoring, wire
 from sottovoce.deploy.announcing import Place, Products
-from sottovoce.deploy.assignment import Assignment
-from sottovoce.deploy.connection import TABLES
-from sottovoce.deploy.home import Home
-from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.memory import Memory
+from sottovoce.deploy.assignment import Assignment, Run
+from sottovoce.deploy.home import Home, Memory
+from sottovoce.deploy.limits import Limits, Refused, sentence_for
+from sottovoce.deploy.lines import TABLES
 from sottovoce.deploy.multiplying import Multiplying
-from sottovoce.deploy.own_data import Identity, Own, OwnRows, schema_of, stated_by
-from sottovoce.deploy.pace import PacedLedgers, Recent, hold_questions
-from sottovoce.deploy.refusals import sentence_for
-from sottovoce.deploy.running import Run
+from sottovoce.deploy.own_data import Identity, Own, OwnRows, with_schema
+from sottovoce.deploy.pace import PacedLedgers, Recent, at_fixed_times, check_hour
 from sottovoce.deploy.scoring import NewSamples, Scoring
 from sottovoce.deploy.summing import Summing, Sums
-from sottovoce.deploy.timing import at_fixed_times
-from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 from sottovoce.experiment import sums
-from sottovoce.experiment.csv_file import with_label_texts
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.parties import mixes_kinds
@@ -86,10 +80,7 @@ class Node:
         tables = read_tables(self.path, TABLES)
         for name in ("node", "data", "limits"):
             check.require(name in tables, self.path.name, f"needs a table [{name}]")
-        tables["data"] = with_label_texts(tables["data"])
-        self._schema, self.schema_digest, split = schema_of(tables, self.path)
-        if self._schema is not None:
-            tables["data"] = stated_by(self._schema, tables["data"], f"{self.path.name}, [data]", split)
+        self._schema, self.schema_digest, tables["data"] = with_schema(tables, self.path)
 
         def table(kind: type[Built], name: str) -> Built:
             return from_table(kind, tables[name], f"{self.path.name}, [{name}]")
@@ -119,39 +110,35 @@ class Node:
             self._open_ledger.close()
             self._open_ledger = None
 
-    def reply_to(self, question: Hello | Ask) -> Status | Reply:
+    def reply_to(self, question: wire.Question) -> wire.Response:
         """What it says to a message of any kind that a server may send."""
-        return self.answer(question) if isinstance(question, Ask) else self.status()
+        return self.answer(question) if isinstance(question, wire.Ask) else self.status()
 
-    def answer(self, ask: Ask) -> Reply:
+    def answer(self, ask: wire.Ask) -> wire.Reply:
         """The answer to one round's question, the same one if it is asked again; or why there is none."""
         what = f"experiment {ask.experiment} round {ask.k}"
         reply = at_fixed_times(self.limits.answer_after, lambda: self._guarded(what, lambda: self._answer(ask)))
-        return reply if isinstance(reply, Reply) else Reply(up=reply)
+        return reply if isinstance(reply, wire.Reply) else wire.Reply(up=reply)
 
-    def status(self) -> Status | Reply:
+    def status(self) -> wire.Response:
         """Its public numbers, and what its ledger says."""
         return self._guarded("status", self._status)
 
-    def looked_at(self) -> OwnRows:
-        """Its rows, for its owner: read and checked as they are for the first question."""
-        return self._rows._replace(declared=self._data.labels)
-
-    def inspect(self) -> Status:
+    def inspect(self) -> wire.Status:
         """The same for its owner: errors are raised as they are."""
         self.home.open()
         with self.home.locked():
             return self._status()
 
-    def _status(self) -> Status:
-        rows, ledger = self._rows, self._ledger()
+    def _status(self) -> wire.Status:
+        rows, ledger = self.rows, self._ledger()
         epsilon, budget = ledger.epsilon(), ledger.budget
         spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
         charges = pack_rows(ledger.rows())
         public = self.name, len(rows.X), rows.X.shape[1], epsilon, budget.epsilon, budget.delta
-        return Status(*public, spent, bool(rows.labels), rows.order, charges)
+        return wire.Status(*public, spent, bool(rows.labels), rows.order, charges)
 
-    def _guarded(self, what: str, work: Callable[[], Done]) -> Done | Reply:
+    def _guarded(self, what: str, work: Callable[[], Done]) -> Done | wire.Reply:
         """Do the work under the lock. Of an error only a code and a fixed sentence are sent."""
         try:
             self.home.open()
@@ -166,13 +153,13 @@ class Node:
             if not readable:  # its text may quote rows: the log says where it came from, and that is all
                 where = traceback.format_tb(error.__traceback__)
                 self.home.note(*(line for entry in where for line in entry.splitlines()))
-            return Reply(code, why)
+            return wire.Reply(code, why)
 
-    def _answer(self, ask: Ask) -> wire.Packed:
+    def _answer(self, ask: wire.Ask) -> wire.Packed:
         size, most = wire.weight(ask.down), self.limits.message_bytes
         self.limits.allow(size <= most, f"a message of {size} bytes is above {most}")
         run = self._run(ask)
-        questions.hold_what(ask, run.assignment, bool(self._rows.labels))
+        run.assignment.check_kind(ask, bool(self.rows.labels))
         if ask.what in wire.SUMS:
             return wire.of_bytes(self._summed(ask, run))
         if ask.what in wire.PRODUCTS:
@@ -180,11 +167,11 @@ class Node:
         if ask.what in (wire.SCORE_BEGIN, wire.SCORES):
             return wire.of_bytes(self._scoring(ask, run).step())
         if ask.what in (wire.PROX, wire.SLOPE):
-            of = f"{self._rows.fingerprint} {self._rows.order}"  # flips belong to samples in one order
+            of = f"{self.rows.fingerprint} {self.rows.order}"  # flips belong to samples in one order
             flips = LabelFlips(self.folder / "labels.npz", self.folder / "labels.ledger", self.name, of)
-            y = label_holder.usable_labels(run.y, self._rows.X, run.assignment, flips)
-            return wire.pack(label_holder.answer_about_labels(ask, run.assignment, y))
-        memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
+            y = beside_rounds.usable_labels(run.y, self.rows.X, run.assignment, flips)
+            return wire.pack(beside_rounds.answer_about_labels(ask, run.assignment, y))
+        memory = self._memory(ask, run)
         answers = memory if ask.what == wire.ROUND else memory.beside(ask.what)
         before = answers.answer(ask)
         if before is not None:
@@ -193,42 +180,47 @@ class Node:
             raise Refused(wire.ANSWERED, "its model was made before, after another round")
         return self._new_answer(ask, run, memory, answers)
 
-    def _new_answer(self, ask: Ask, run: Run, memory: Memory, answers: Memory) -> wire.Packed:
-        """Compute, charge, add noise, write to disk; the state in memory is never newer than the one on disk."""
-        down = questions.broadcast(ask, run.assignment, self.limits, self._rows) if ask.what == wire.ROUND else None
-        ledger = self._ledger()
-        owners = self._affordable(ask, run.assignment, memory, ledger)
-        multiplying = None if run.assignment.task.split is None else self._multiplying(ask, run)
-        if multiplying is not None:
-            multiplying.ready()
-            run.shares = multiplying.shares
-        clients = self._clients(ask, run, owners)
-        answers.begin("" if clients.split is None else clients.split.digest)
-        with self._undone(ask, answers, ledger):
-            self._bring_to(clients, run, memory)
+    def _memory(self, ask: wire.Ask, run: Run) -> Memory:
+        return Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
+
+    def _new_answer(self, ask: wire.Ask, run: Run, memory: Memory, answers: Memory) -> wire.Packed:
+        """Compute, charge, add noise, write to disk."""
+        down = run.assignment.broadcast(ask, self.limits, self.rows) if ask.what == wire.ROUND else None
+        with self._ready_to_answer(ask, run, memory, answers) as clients:
             up = self._last_answer(ask, memory, clients) if down is None else self._round(ask, down, clients)
-        try:
             answers.keep(ask, up, clients.snapshot())
-        except BaseException:
-            self._runs.pop(ask.identity(), None)
-            raise
         run.after = ask.k if ask.what == wire.ROUND else run.after
-        if multiplying is not None:
-            multiplying.forget_tables()
+        if run.multiplying is not None:
+            run.multiplying.forget_tables()
         return wire.pack(up)
 
     @contextmanager
-    def _undone(self, ask: Ask, answers: Memory, ledger: FileLedger) -> Iterator[None]:
-        """Where it fails, what is in memory is forgotten; if nothing was charged, so is what was made on disk."""
+    def _ready_to_answer(self, ask: wire.Ask, run: Run, memory: Memory, answers: Memory) -> Iterator[LocalClients]:
+        """This client as it was after its last answer, once all is checked that can be before a charge.
+
+        Where an answer fails, what is in memory is forgotten: it is never newer than what is on disk. If nothing was
+        charged, what was made on disk is removed too.
+        """
+        ledger = self._ledger()
+        owners = self._affordable(ask, run.assignment, memory, ledger)
+        if run.assignment.task.split is not None:
+            run.multiplying = self._multiplying(ask, run)
+            run.multiplying.ready()
+        clients = self._clients(ask, run, owners)
+        answers.begin("" if clients.split is None else clients.split.digest)
         try:
-            yield
-        except Exception:
+            if memory.last is None:
+                clients.start(run.assignment.task.algorithm)
+            elif run.after != memory.last:
+                clients.restore(run.assignment.task.algorithm, memory.state())
+            yield clients
+        except BaseException as error:
             self._runs.pop(ask.identity(), None)
-            if _row_of(ask) not in ledger.rounds_charged(ask.experiment):
+            if isinstance(error, Exception) and _row_of(ask) not in ledger.rounds_charged(ask.experiment):
                 answers.forget()
             raise
 
-    def _summed(self, ask: Ask, run: Run) -> bytes:
+    def _summed(self, ask: wire.Ask, run: Run) -> bytes:
         """A step of the protocol by which the server sees sums only."""
         summing = Summing(self._sums, self.path.parent, self.folder / "sums" / ask.experiment, ask, run.assignment)
         if ask.what != wire.UPLOAD:
@@ -236,50 +228,47 @@ class Node:
         before = summing.uploaded()
         return self._upload(ask, run, summing) if before is None else before
 
-    def _multiplying(self, ask: Ask, run: Run) -> Multiplying:
+    def _multiplying(self, ask: wire.Ask, run: Run) -> Multiplying:
         """The steps by which split columns are multiplied."""
         return Multiplying(self._products, self._place, ask, run)
 
-    def _scoring(self, ask: Ask, run: Run) -> Scoring:
+    def _scoring(self, ask: wire.Ask, run: Run) -> Scoring:
         """The steps by which new samples are scored, in an experiment that it took part in."""
-        if Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after).last is None:
+        if self._memory(ask, run).last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
         return Scoring(self._products, self._place, ask, run, lambda: self.new_rows)
 
     @property
     def _place(self) -> Place:
-        return Place(self.name, self.path.parent, self.folder, self._rows.order, self.limits)
+        return Place(self.name, self.path.parent, self.folder, self.rows.order, self.limits)
 
-    def _upload(self, ask: Ask, run: Run, summing: Summing) -> bytes:
+    def _upload(self, ask: wire.Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
-        memory = Memory(self.folder / "experiments" / ask.experiment, ask.identity(), run.after)
-        down, ledger = questions.broadcast(ask, run.assignment, self.limits, self._rows), self._ledger()
-        clients = self._clients(ask, run, self._affordable(ask, run.assignment, memory, ledger))
-        memory.begin()
+        memory = self._memory(ask, run)
+        down = run.assignment.broadcast(ask, self.limits, self.rows)
+        with self._ready_to_answer(ask, run, memory, memory) as clients:
 
-        def numbers() -> np.ndarray:
-            term = sums.own_term(clients, down, ask.k)
-            memory.keep(ask, None, clients.snapshot())
-            return term
+            def numbers() -> np.ndarray:
+                term = sums.own_term(clients, down, ask.k)
+                memory.keep(ask, None, clients.snapshot())
+                return term
 
-        with self._undone(ask, memory, ledger):
-            self._bring_to(clients, run, memory)
             masked = summing.upload(sums.length(clients, down, ask.k), numbers)
         run.after = ask.k
         return masked
 
-    def _run(self, ask: Ask) -> Run:
+    def _run(self, ask: wire.Ask) -> Run:
         """The experiment that is asked about: read and held against the limits at its first question."""
         identity = ask.identity()
         if identity not in self._runs:
             assignment = Assignment.read(ask)
-            self.limits.hold(assignment.task, assignment.events)
-            questions.hold_layout(assignment, self.limits, self._data, self._rows, ask.client)
-            self.limits.hold_row_bound(assignment.row_bound, self._data.row_bound)
+            self.limits.check_task(assignment.task, assignment.events)
+            assignment.check_layout(self.limits, self._data, self.rows, ask.client)
+            self.limits.check_row_bound(assignment.row_bound, self._data.row_bound)
             same = assignment.schema == self.schema_digest
             self.limits.allow(same, "its rows are prepared by another schema than the server names")
             if assignment.events:
-                assignment.hold_events(*self._rows.X.shape)
+                assignment.check_events(*self.rows.X.shape)
             self._runs[identity] = self._started(assignment, ask.client)
             while len(self._runs) > _KEPT_RUNS:
                 self._runs.popitem(last=False)
@@ -287,14 +276,16 @@ class Node:
         return self._runs[identity]
 
     def _started(self, assignment: Assignment, number: int) -> Run:
-        labels = self._data.coded(self._rows.labels, assignment.task.objective.loss)
-        return Run(assignment, self._rows.X, labels, number)
+        labels = self._data.coded(self.rows.labels, assignment.task.objective.loss)
+        return Run(assignment, self.rows.X, labels, number)
 
-    def multiplied(self, ask: Ask) -> np.ndarray:
+    def multiplied(self, ask: wire.Ask) -> np.ndarray:
         """The table of whole numbers that it multiplied in an experiment: for its owner, and for an auditor."""
         return self._started(Assignment.read(ask), ask.client).table
 
-    def _affordable(self, ask: Ask, assignment: Assignment, memory: Memory, ledger: FileLedger) -> OwnerLedgers | None:
+    def _affordable(
+        self, ask: wire.Ask, assignment: Assignment, memory: Memory, ledger: FileLedger
+    ) -> OwnerLedgers | None:
         """The ledger as a door charges it; refuses a round that was paid for and lost, and one that comes too soon."""
         budget = assignment.task.privacy.budget
         if budget is None:
@@ -309,51 +300,43 @@ class Node:
         if not self.limits.paced:
             return OwnerLedgers([ledger], Budget(*budget), ask.experiment)
         self._recent = Recent.of(ledger, self._recent)
-        hold_questions(self.limits, self._recent)
+        check_hour(self.limits, self._recent)
         return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)
 
-    def _clients(self, ask: Ask, run: Run, owners: OwnerLedgers | None) -> LocalClients:
+    def _clients(self, ask: wire.Ask, run: Run, owners: OwnerLedgers | None) -> LocalClients:
         """This client behind its door: built at the first question of an experiment."""
         if run.clients is None:
             assignment, number = run.assignment, np.array([ask.client])
             if assignment.split_columns:
-                blank = label_holder.blank_labels(assignment.task.objective.loss, len(self._rows.X))
-                federation: FederatedData = VerticalFederation((self._rows.X,), blank, ("party",))
+                blank = beside_rounds.blank_labels(assignment.task.objective.loss, len(self.rows.X))
+                federation: FederatedData = VerticalFederation((self.rows.X,), blank, ("party",))
             else:
-                where = np.array([0, len(self._rows.X)])  # all rows are its own: none of them is copied
-                federation = Federation(self._rows.X, run.y, where, ("0",), assignment.row_bound)
+                where = np.array([0, len(self.rows.X)])  # all rows are its own: none of them is copied
+                federation = Federation(self.rows.X, run.y, where, ("0",), assignment.row_bound)
             run.clients = CLIENTS[federation.layout].of(
                 assignment.task, federation, owners, assignment.coins, assignment.events, number, assignment.noise,
-                measure_training=False, apart=run.apart, split=held_out.split_by(assignment, self.folder),
+                measure_training=False, apart=run.apart, split=beside_rounds.split_by(assignment, self.folder),
             )  # fmt: skip
         elif owners is not None:
             run.clients.ledger = run.clients.door.ledger = owners
         return run.clients
 
-    @staticmethod
-    def _bring_to(clients: LocalClients, run: Run, memory: Memory) -> None:
-        """The client's state as it was after its last answer."""
-        if memory.last is None:
-            clients.start(run.assignment.task.algorithm)
-        elif run.after != memory.last:
-            clients.restore(run.assignment.task.algorithm, memory.state())
-
-    def _round(self, ask: Ask, down: State, clients: LocalClients) -> State:
+    def _round(self, ask: wire.Ask, down: State, clients: LocalClients) -> State:
         exchange = clients.exchange(clients.task.algorithm, down, np.ones(1, dtype=bool), ask.k)
         if exchange is None:
             raise check.BudgetSpent("")
         return exchange.up
 
-    def _last_answer(self, ask: Ask, memory: Memory, clients: LocalClients) -> label_holder.Values:
+    def _last_answer(self, ask: wire.Ask, memory: Memory, clients: LocalClients) -> beside_rounds.Values:
         """Counts of held-out records, or a party's model for prediction: one more answer, given once."""
         if memory.last is None:
             raise Refused(wire.STATE, "it took no part in this experiment, so it has no model, nor counts")
         if ask.what == wire.HISTOGRAM:
-            return held_out.counted(ask, clients, self.limits)
+            return beside_rounds.counted(ask, clients, self.limits)
         model = clients.models(ask.k)
         if len(model) == 0:
             raise check.BudgetSpent("")
-        return label_holder.Values(model[None])
+        return beside_rounds.Values(model[None])
 
     def _ledger(self) -> FileLedger:
         """The ledger of these rows, made on first use and kept open; its budget follows the owner's limits."""
@@ -363,7 +346,7 @@ class Node:
             raise LedgerError(f"{path}: is gone, and answers were given. Put it back: without it nothing may be asked")
         if self._open_ledger is None or not known or self._open_ledger.stale():
             self.close()
-            self._open_ledger = open_ledger(path, self.name, self._rows.fingerprint, budget)
+            self._open_ledger = open_ledger(path, self.name, self.rows.fingerprint, budget)
         if self._open_ledger.budget != budget:
             self._open_ledger.change_budget(budget, "limits of the node's file")
         return self._open_ledger
@@ -371,10 +354,10 @@ class Node:
     @cached_property
     def new_rows(self) -> dict[str, np.ndarray]:
         """Samples that it may be asked about, by id; read once."""
-        return scoring.read_new(self._new, self._rows, self.path.parent, self._schema, self.limits)
+        return scoring.read_new(self._new, self.rows, self.path.parent, self._schema, self.limits)
 
     @cached_property
-    def _rows(self) -> OwnRows:
+    def rows(self) -> OwnRows:
         """Read once. What no row is longer than, and which classes there are, is its owner's word, checked here."""
         return self._data.rows(self.path.parent, self.name, self.limits, self._schema)
 
@@ -387,6 +370,6 @@ def _content(file: Path) -> bytes:
         return b""
 
 
-def _row_of(ask: Ask) -> int:
+def _row_of(ask: wire.Ask) -> int:
     """The round that an answer is charged under in the ledger."""
     return MODEL if ask.what == wire.MODEL else ask.k

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from sottovoce.core import check
-from sottovoce.deploy.connection import Connection
+from sottovoce.deploy.lines import Connection
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.services import NO_FLOWER
 
@@ -73,14 +73,14 @@ def _rights(node: Node) -> str:
 
 
 def _rows(node: Node) -> str:
-    rows = node.looked_at()
+    rows = node.rows
     by = f", prepared by the schema {node.schema_digest[:16]}..." if node.schema_digest else ""
     return f"{len(rows.X)} rows, {rows.X.shape[1]} columns{by}"
 
 
 def _labels(node: Node) -> Item:
     """Every class that is declared occurs; that no other does was seen when the rows were read."""
-    rows = node.looked_at()
+    rows = node.rows
     texts, declared = set(rows.labels), rows.declared
     if not texts:
         return Item("labels", "good", "none here: another party holds them")

@@ -12,9 +12,8 @@ from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
-from sottovoce.experiment.csv_file import class_codes, label_text, read_csv
+from sottovoce.experiment.csv_file import class_codes, label_text, read_csv, with_label_texts
 from sottovoce.experiment.source import class_texts, must_agree, read_schema
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import Federation
@@ -29,10 +28,10 @@ class OwnRows(NamedTuple):
 
     X: np.ndarray
     labels: list[str]  # as text
+    declared: tuple[str, ...]  # the labels that its owner says there can be, in order
     order: str  # names the order of the samples, where it follows from ids
     fingerprint: str
     ids: tuple[str, ...] = ()  # of its samples, where there are any, in the order of the file
-    declared: tuple[str, ...] = ()  # the labels that its owner says there can be, in order
 
 
 @dataclass(frozen=True)
@@ -100,9 +99,9 @@ class Own:
             X, texts, ids, print_ = self._encoded(folder, schema)
         self._check_labels(texts, limits)
         if ids is None:
-            return OwnRows(X, texts, "", print_)
+            return OwnRows(X, texts, self.labels, "", print_)
         rows, order = self.in_order(ids)
-        return OwnRows(X[rows], [texts[row] for row in rows if texts], order, print_, tuple(ids))
+        return OwnRows(X[rows], [texts[row] for row in rows if texts], self.labels, order, print_, tuple(ids))
 
     def _encoded(self, folder: Path, schema: Schema) -> tuple[np.ndarray, list[str], list[str] | None, str]:
         """The rows as a schema encodes them: features, labels as text, ids where there are, and a fingerprint.
@@ -183,7 +182,7 @@ class Own:
         return X, texts, [label_text(each) for each in arrays[self.id].tolist()] if self.id else None
 
 
-def stated_by(schema: Schema, data: Json, where: str, split: bool = False) -> Json:
+def _stated_by(schema: Schema, data: Json, where: str, split: bool) -> Json:
     """[data] of a node whose rows are prepared by a schema, with what that says of them; `split`: by its part of it."""
     for key in ("npz", *(() if split else ("id", "same_order", "salt")), "row_bound", "shorten"):
         check.require(not data.get(key), where, f"{key} does not go with a [schema], which prepares the rows of a csv")
@@ -196,18 +195,21 @@ def stated_by(schema: Schema, data: Json, where: str, split: bool = False) -> Js
     return data | stated | {"row_bound": schema.row_bound}
 
 
-def schema_of(tables: Json, path: Path) -> tuple[Schema | None, str, bool]:
+def with_schema(tables: Json, path: Path) -> tuple[Schema | None, str, Json]:
     """The schema by which this client prepares its rows, if it does, and the digest of the one they are prepared by.
 
-    If that names parties, columns are split: the client prepares its own ones, by its part of the schema.
+    If that names parties, columns are split: the client prepares its own ones, by its part of the schema. The third is
+    [data], with what the schema says of it.
     """
+    data = with_label_texts(tables["data"])
     table = tables.get("schema", {})
     if not table or table.keys() == {"digest"}:
         digest = table.get("digest", "")
         rule = "digest must be the 64 hex digits that Schema.digest() gives"
-        check.require(digest == "" or is_hex(digest), f"{path.name}, [schema]", rule)
-        return None, digest, False
+        check.require(digest == "" or wire.is_hex(digest), f"{path.name}, [schema]", rule)
+        return None, digest, data
     schema = read_schema(tables, path.name, path.parent)
     assert schema is not None
     split = bool(schema.parties)
-    return schema.part(tables["node"].get("name", "")) if split else schema, schema.digest(), split
+    own = schema.part(tables["node"].get("name", "")) if split else schema
+    return own, schema.digest(), _stated_by(own, data, f"{path.name}, [data]", split)

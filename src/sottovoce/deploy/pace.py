@@ -1,4 +1,4 @@
-"""How fast a server may ask: the [limits] questions_per_hour and epsilon_per_day, held against the client's own ledger.
+"""How fast a server may ask: the [limits] questions_per_hour and epsilon_per_day, counted by the client's own ledger.
 
 What was asked and when is in the ledger, which is on disk before an answer leaves and cannot be rewritten unnoticed. So
 there is no second file that could be lost, and a client that is started again goes on counting.
@@ -9,6 +9,11 @@ new. So a clock that is set ahead, or back, while the client runs changes nothin
 started makes the rows before it older than they are: nothing else on the machine could tell.
 
 A refusal follows from what was asked and when, and from no row of the client's data.
+
+**Replies.** How long an answer took must show nothing about rows or noise either. With `answer_after = 2.0` a reply
+leaves 2 seconds after its question arrived, be it an answer, a repeated answer or a refusal. If the work took longer,
+the reply leaves after 4 seconds, or 6: an observer learns a whole number. The owner should choose more than the longest
+answer takes, so that this number is always 1.
 """
 
 import math
@@ -16,7 +21,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,7 +33,8 @@ from sottovoce.ledger.owner_ledgers import OwnerLedgers, Places
 from sottovoce.privacy.events import Event
 
 HOUR, DAY = 3600.0, 86400.0
-wall, steady = time.time, time.monotonic  # tests replace them
+Reply = TypeVar("Reply")
+wall, steady, sleep = time.time, time.monotonic, time.sleep  # tests replace them
 
 
 class Charge(NamedTuple):
@@ -67,7 +73,7 @@ class Recent:
         self._charges = [charge for charge in self._charges if now - charge.made < DAY]
 
 
-def hold_questions(limits: Limits, recent: Recent) -> None:
+def check_hour(limits: Limits, recent: Recent) -> None:
     """Refuse a new question if as many as the owner allows were answered in the last hour."""
     most = limits.questions_per_hour
     if not most:
@@ -81,7 +87,7 @@ def hold_questions(limits: Limits, recent: Recent) -> None:
         raise Refused(wire.PACE, f"it answers {most} questions an hour and has. {_come_back(wait)}")
 
 
-def hold_day(limits: Limits, recent: Recent, event: Event, answers: int) -> None:
+def check_day(limits: Limits, recent: Recent, event: Event, answers: int) -> None:
     """Refuse answers with which those of the last 24 hours would give away more than the owner allows for a day."""
     most = limits.epsilon_per_day
     if not most:
@@ -120,10 +126,21 @@ class PacedLedgers(OwnerLedgers):
         """Refuses where the pace does not allow so many answers now; that is not the same as a spent budget."""
         able = super().afford(event, answers, clients, round)
         if able.all():
-            hold_day(self._limits, self._recent, event, answers)
+            check_day(self._limits, self._recent, event, answers)
         return able
 
     def charge(self, event: Event, clients: Places, active: np.ndarray, round: int, question: int) -> None:
         """Charge, and look at the clock while the row is new."""
         super().charge(event, clients, active, round, question)
         self._recent.look()
+
+
+def at_fixed_times(every: float, work: Callable[[], Reply]) -> Reply:
+    """What `work` returns, a multiple of `every` seconds after the call; at once if that is 0."""
+    arrived = steady()
+    reply = work()
+    if every > 0:
+        leaves = arrived + every * max(1, math.ceil((steady() - arrived) / every))
+        while (left := leaves - steady()) > 0:  # a sleep may end early
+            sleep(left)
+    return reply

@@ -12,6 +12,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +20,14 @@ from sottovoce.core import check
 from sottovoce.core.files import read_bytes
 from sottovoce.core.plain import Json
 from sottovoce.core.products import LABEL_REACH, UNIT, Split
+from sottovoce.deploy import wire
 from sottovoce.deploy.aggregation.messages import is_signed
-from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.tables import from_table
-from sottovoce.privacy.masked_products import NONCE_BYTES, Attempt, Role, as_words, mask
+from sottovoce.privacy.masked_products import Attempt, Role, as_words, mask
+
+if TYPE_CHECKING:
+    from sottovoce.deploy.node import Node
 
 OWN, OTHERS = "own.json", "others.json"
 ASKED = ("experiment", "client", "task", "events", "row_bound")  # what a table follows from, beside its rows
@@ -60,9 +64,10 @@ class Statement:
     digest: str
 
     def __post_init__(self) -> None:
-        good = len(self.widths) == len(self.nonces) == 2 and all(is_hex(nonce, NONCE_BYTES) for nonce in self.nonces)
-        check.require(good and is_hex(self.agreed, 32) and is_hex(self.digest, 32), "record", "is not of two owners")
-        check.require(is_hex(self.experiment, 16), "record", "names no experiment")
+        digests = all(map(wire.is_hex, (self.agreed, self.digest, *self.nonces)))
+        two = len(self.widths) == len(self.nonces) == 2
+        check.require(two and digests, "record", "is not of two owners")
+        check.require(wire.is_hex(self.experiment, 16), "record", "names no experiment")
         check.fields(self, "record")
 
     def signed(self) -> bytes:
@@ -153,9 +158,45 @@ def signed_by(record: Json, owner: str) -> list[tuple[Statement, bytes, Json]]:
     """What this owner signed, in the record of another: statement, signature, and what is beside them."""
     statements = []
     for each in record["signed"]:
-        good = isinstance(each, dict) and isinstance(each.get("statement"), dict) and is_hex(each.get("signature"), 64)
-        check.require(good, "record", "must hold statements with their signatures")
-        signed = from_table(Statement, each["statement"], "record")
-        if signed.owner == owner:
-            statements.append((signed, bytes.fromhex(each["signature"]), each))
+        whole = isinstance(each, dict) and isinstance(each.get("statement"), dict)
+        signed = whole and wire.is_hex(each.get("signature"), 64)
+        check.require(signed, "record", "must hold statements with their signatures")
+        statement = from_table(Statement, each["statement"], "record")
+        if statement.owner == owner:
+            statements.append((statement, bytes.fromhex(each["signature"]), each))
     return statements
+
+
+def audited(node: "Node", record: Path, key: str = "") -> list[str]:
+    """Hold an owner's rows and seeds against what it signed, which another owner kept in `record`; what was found.
+
+    Raises InvalidInput where they are not those of the signed masked table, or too long.
+
+    Parameters
+    ----------
+    node
+        The owner, with its rows and its folder.
+    record
+        `others.json` of another owner's records.
+    key
+        The owner's public key, 64 hex digits; "": as the other owner has it pinned.
+    """
+    sentences = []
+    for signed, signature, beside in signed_by(read(record), node.name):
+        experiment = signed.experiment
+        own_record = read(records_of(node.folder, experiment) / OWN)
+        seeds = [
+            str(each.get("seed", "")) for mine, _, each in signed_by(own_record, node.name)
+            if (mine.agreed, mine.first, mine.second) == (signed.agreed, signed.first, signed.second)
+        ]  # fmt: skip
+        shown = len(seeds) == 1 and wire.is_hex(seeds[0])
+        check.require(shown, f"rows of {node.name}", "their owner must show the seed of its masks", experiment)
+        asked = {name: own_record.get(name) for name in ASKED}
+        pinned = key or str(beside.get("key", ""))
+        check.require(wire.is_hex(pinned), "record", "needs the owner's key, 64 hex digits")
+        table = node.multiplied(wire.read(wire.Ask, asked | {"k": 1, "format": wire.FORMAT}))
+        check_rows(signed, signature, pinned, bytes.fromhex(seeds[0]), table)
+        sentences.append(f"{signed.rows} rows of {node.name} are those that it signed in experiment {experiment}, "
+                     "and within their bounds")  # fmt: skip
+    check.require(bool(sentences), str(record), f"holds nothing that {node.name!r} signed")
+    return sentences

@@ -22,21 +22,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sottovoce.core import check
-from sottovoce.core.files import utf8
 from sottovoce.core.products import Split, dealer_of
-from sottovoce.deploy import announcing
-from sottovoce.deploy.announcing import Announced
-from sottovoce.deploy.wire import is_hex
+from sottovoce.deploy import announcing, wire
+from sottovoce.deploy.aggregation.messages import SIGNATURE, TAG
 from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES, Attempt, Role
 
 COORDINATOR = -1  # the number of a dealer that is no owner
 FROM_DEALER = 2**32 - 1  # W_2 travels as the chunk of this number
 SIGNED = 2**32 - 2  # and so does the signed digest of a masked table
 CHUNK_BYTES = 1 << 23
-TAG = 16  # bytes by which a sealed message is longer
 SEALED_SEED = KEY_BYTES + TAG
-SIGNED_DIGEST = 32 + announcing.SIGNATURE
-_NUMBER, _LONGEST = 4, 1 << 16
+SIGNED_DIGEST = 32 + SIGNATURE
+_NUMBER = 4  # bytes of the number of a pair or a chunk
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Terms:
     dealers: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        check.require(is_hex(self.attempt), "products", "an attempt must be named by 64 hex digits")
+        check.require(wire.is_hex(self.attempt), "products", "an attempt must be named by 64 hex digits")
         owners = self.split.owners
         distinct = len(set(self.names)) == len(self.names) == owners
         check.require(distinct, "products", f"needs the names of {owners} different owners")
@@ -75,16 +72,10 @@ class Terms:
 
     @classmethod
     def read(cls, split: Split, samples: int, content: bytes) -> "Terms":
-        check.require(len(content) <= _LONGEST, "products", f"the terms must be at most {_LONGEST} bytes long")
-        attempt, names, dealers = "", (), ()
-        try:
-            attempt, names, dealers = json.loads(utf8("products", content, "terms"))
-            texts = isinstance(attempt, str) and all(isinstance(name, str) for name in names)
-            whole = texts and all(type(dealer) is int for dealer in dealers)
-        except (ValueError, TypeError, RecursionError):
-            whole = False
-        check.require(whole, "products", "the terms must be a name, the owners and the dealers")
-        return cls(split, samples, attempt, tuple(names), tuple(dealers))
+        rule = "the terms must be a name, the owners and the dealers"
+        kinds = (str, tuple[str, ...], tuple[int, ...])
+        attempt, names, dealers = wire.read_terms("products", content, kinds, rule)
+        return cls(split, samples, attempt, names, dealers)
 
     def pairs_of(self, m: int) -> list[int]:
         """The numbers of the pairs that owner m is in."""
@@ -111,7 +102,7 @@ class Terms:
         """How many nonces each owner announces: one for each of its pairs."""
         return [len(self.pairs_of(m)) for m in range(self.split.owners)]
 
-    def attempt_of(self, number: int, agreed: bytes, announced: Sequence[Announced]) -> Attempt:
+    def attempt_of(self, number: int, agreed: bytes, announced: Sequence[announcing.Announced]) -> Attempt:
         """What one pair computes; `announced`: by all owners."""
         a, b = pair = self.split.pairs[number]
         starts = [NONCE_BYTES * self.pairs_of(m).index(number) for m in pair]

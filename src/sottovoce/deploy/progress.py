@@ -4,7 +4,6 @@ It holds what the server was told: who answered, why others did not, and what ea
 last said so. It is for people to read; no decision depends on it.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +12,10 @@ from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.remote import NO_REPLY, Post
-from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment import whole_files
 
 FILE = "progress.json"  # in a server's folder
 DONE, STOPPED = ENDED = ("done", "stopped")
-_LARGEST = 2**22  # bytes
 
 
 class Progress:
@@ -31,7 +28,7 @@ class Progress:
         self._began = time.time()
         self._write()
 
-    def ask(self, asks: Mapping[int, Ask], deadline: float) -> Mapping[int, Reply]:
+    def ask(self, asks: Mapping[int, wire.Ask], deadline: float) -> Mapping[int, wire.Reply]:
         self._run["state"] = "training"
         replies = self._post.ask(asks, deadline)
         for client, ask in asks.items():
@@ -41,7 +38,7 @@ class Progress:
         self._write()
         return replies
 
-    def statuses(self, wait: float) -> Mapping[int, Status]:
+    def statuses(self, wait: float) -> Mapping[int, wire.Status]:
         met = self._post.statuses(wait)
         for client, status in met.items():
             spent = {"epsilon": status.epsilon, "limit": status.limit, "delta": status.delta, "reported": time.time()}
@@ -71,8 +68,7 @@ class Progress:
 def read(path: Path) -> Json | None:
     """What a run's file says; None if there is none that can be read."""
     try:
-        content = path.read_bytes()
-        value: object = json.loads(content) if len(content) <= _LARGEST else None
-    except (OSError, ValueError, RecursionError):
+        value = whole_files.read_json(path)
+    except (check.SottovoceError, RecursionError):
         return None
-    return value if isinstance(value, dict) and {"state", "updated", "clients"} <= value.keys() else None
+    return value if {"state", "updated", "clients"} <= value.keys() else None

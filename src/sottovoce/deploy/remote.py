@@ -20,17 +20,15 @@ from sottovoce.core.plain import Columns
 from sottovoce.core.round import Exchange, State
 from sottovoce.core.shapes import declared
 from sottovoce.deploy import wire
+from sottovoce.deploy.beside_rounds import Finished, Prox, Slope, SlopeAt, Values
 from sottovoce.deploy.deployment import Deployment
-from sottovoce.deploy.held_out import Finished
-from sottovoce.deploy.label_holder import Prox, Slope, SlopeAt, Values
-from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.events import pack_event
 from sottovoce.problems.rows import engine_for
 
 log = logging.getLogger("sottovoce")
 Content = TypeVar("Content")
-NO_REPLY = Reply(wire.TIMEOUT, "it did not answer in time")
+NO_REPLY = wire.Reply(wire.TIMEOUT, "it did not answer in time")
 
 
 class TooFewAnswers(SottovoceError):
@@ -40,8 +38,8 @@ class TooFewAnswers(SottovoceError):
 class Post(Protocol):
     """Carries questions and returns the replies that came before the deadline; missing clients were silent."""
 
-    def ask(self, asks: Mapping[int, Ask], deadline: float) -> Mapping[int, Reply]: ...
-    def statuses(self, wait: float) -> Mapping[int, Status]: ...
+    def ask(self, asks: Mapping[int, wire.Ask], deadline: float) -> Mapping[int, wire.Reply]: ...
+    def statuses(self, wait: float) -> Mapping[int, wire.Status]: ...
 
 
 class Remote:
@@ -74,6 +72,7 @@ class Remote:
         self._spent = np.zeros(self.n, dtype=bool)
         self.limits = np.full(self.n, np.inf)  # of clients, as they said it last
         self.heard = np.zeros(self.n, dtype=bool)  # who has answered in any round
+        self._run = ""  # what clients agreed on before a round (sums and products), 64 hex digits
         tables = {table: columns for table, columns in deployment.tables.items() if table != "clients"}
         self.engine = engine_for(engine, rows, self.dim)
         tables["run"] = tables["run"] | {"engine": self.engine}
@@ -87,8 +86,8 @@ class Remote:
 
     def exchange(self, algorithm: Method, down: State, active: np.ndarray, k: int) -> Exchange | None:
         self._k = k
-        asked = np.flatnonzero(active & ~self._spent)
-        asks = {int(client): self._ask(int(client), codec.rows(down, np.array([client])), k) for client in asked}
+        asked = np.flatnonzero(active & ~self._spent).tolist()
+        questions = {client: codec.rows(down, np.array([client])) for client in asked}
         allowed: Mapping[str, tuple[int, ...]] = declared(algorithm, algorithm.up, self.dim)
 
         def upload(_: int, packed: wire.Packed) -> State:
@@ -97,7 +96,7 @@ class Remote:
             allowed = {name: (array.shape[-1],) for name, array in codec.to_arrays(up).items()}  # all like the first
             return up
 
-        answers, silent = self._heard(asks, upload)
+        answers, silent = self._heard(wire.ROUND, k, questions, upload)
         for client, reply in silent.items():
             log.warning("round %d: %s", k, self._why(client, reply))
         if self._spent.all():
@@ -107,22 +106,23 @@ class Remote:
         needed = min(self._deployment.clients.least, int((active & ~self._spent).sum()))
         if len(answers) < needed:
             raise TooFewAnswers(
-                f"round {k}: {len(answers)} of {len(asks)} clients answered and at least {needed} must. "
+                f"round {k}: {len(answers)} of {len(asked)} clients answered and at least {needed} must. "
                 f"Run the app again to go on from round {k}. Silent: {self._reasons(silent)}"
             )
         self.heard |= answered
         return Exchange(self._together(answers), answered)
 
     def _heard(
-        self, asks: Mapping[int, Ask], read: Callable[[int, wire.Packed], Content]
-    ) -> tuple[dict[int, Content], dict[int, Reply]]:
+        self, what: str, k: int, questions: Mapping[int, State | bytes], read: Callable[[int, wire.Packed], Content]
+    ) -> tuple[dict[int, Content], dict[int, wire.Reply]]:
         """What was answered, by client, as `read` reads it; and of the silent ones a reply that says why.
 
         A client may send anything, or nothing: an answer that cannot be read is silence too.
         """
+        asks = {client: self._ask(client, question, k, what) for client, question in questions.items()}
         replies = self._post.ask(asks, self._deployment.clients.deadline) if asks else {}
         answers: dict[int, Content] = {}
-        silent: dict[int, Reply] = {}
+        silent: dict[int, wire.Reply] = {}
         for client in asks:
             reply = replies.get(client, NO_REPLY)
             try:
@@ -131,7 +131,7 @@ class Remote:
                 else:
                     answers[client] = read(client, reply.up)
             except InvalidInput as error:
-                silent[client] = Reply(wire.BAD_ANSWER, str(error)[:300])
+                silent[client] = wire.Reply(wire.BAD_ANSWER, str(error)[:300])
             self._spent[client] |= reply.code == wire.BUDGET
         return answers, silent
 
@@ -154,8 +154,8 @@ class Remote:
     def evaluate(self, model: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Noisy counts of held-out records at a model (1, dim), and who answered; None if nobody did."""
         k, width = self._deployment.task.rounds + 1, self._blank.door.held.width
-        asks = {client: self._ask(client, Finished(model), k, wire.HISTOGRAM) for client in range(self.n)}
-        heard, silent = self._heard(asks, _values_of(width))
+        questions = dict.fromkeys(range(self.n), Finished(model))
+        heard, silent = self._heard(wire.HISTOGRAM, k, questions, _values_of(width))
         counts, answered = np.zeros((self.n, width)), np.zeros(self.n, dtype=bool)
         for client, reply in silent.items():
             log.warning("held-out records: %s", self._why(client, reply))
@@ -168,8 +168,8 @@ class Remote:
         """The parties' models after round k, end to end; of length 0 where one cannot be had for its budget."""
         if not self._deployment.task.privacy.predicts:
             return np.zeros(0)
-        asks = {client: self._ask(client, None, k, wire.MODEL) for client in range(self.n)}
-        models, silent = self._heard(asks, _values_of(*self._deployment.clients.split))
+        read = _values_of(*self._deployment.clients.split)
+        models, silent = self._heard(wire.MODEL, k, dict.fromkeys(range(self.n)), read)
         gone = {i: reply for i, reply in silent.items() if reply.code in (wire.BUDGET, wire.LOST, wire.STATE)}
         if gone:
             log.warning("no model: %s", self._reasons(gone))
@@ -191,7 +191,7 @@ class Remote:
     def _about_labels(self, question: State, what: str, width: int) -> np.ndarray:
         """One more exchange in the round, with the label holder alone. Without its answer there is no round."""
         holder = self._deployment.clients.holding
-        heard, silent = self._heard({holder: self._ask(holder, question, self._k, what)}, _values_of(width))
+        heard, silent = self._heard(what, self._k, {holder: question}, _values_of(width))
         if silent:
             raise TooFewAnswers(
                 f"round {self._k}: nothing was heard of the labels. Run the app again to go on from round {self._k}. "
@@ -199,11 +199,11 @@ class Remote:
             )
         return heard[holder]
 
-    def _why(self, client: int, reply: Reply) -> str:
+    def _why(self, client: int, reply: wire.Reply) -> str:
         """Who did not answer, and why."""
         return f"{self._deployment.clients.names[client]}: {reply.reason()}"
 
-    def _reasons(self, silent: Mapping[int, Reply]) -> str:
+    def _reasons(self, silent: Mapping[int, wire.Reply]) -> str:
         return "; ".join(self._why(client, reply) for client, reply in silent.items())
 
     def saved(self) -> None:
@@ -217,11 +217,11 @@ class Remote:
         self._spent = np.asarray(arrays["spent"]) > 0
         self.limits, self.heard = np.array(arrays["limits"]), np.asarray(arrays["heard"]) > 0
 
-    def _ask(self, client: int, down: State | bytes, k: int, what: str = wire.ROUND, run: str = "") -> Ask:
+    def _ask(self, client: int, down: State | bytes, k: int, what: str) -> wire.Ask:
         """One question; `down`: a broadcast, or the bytes of a step of a protocol."""
         bound = self._deployment.clients.row_bound or 0.0
         packed = wire.of_bytes(down) if isinstance(down, bytes) else {} if down is None else wire.pack(down)
-        return Ask(self._name, client, k, self._task, self._events, bound, what, packed, run)
+        return wire.Ask(self._name, client, k, self._task, self._events, bound, what, packed, self._run)
 
 
 def _values_of(*widths: int) -> Callable[[int, wire.Packed], np.ndarray]:

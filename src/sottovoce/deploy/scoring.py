@@ -36,15 +36,14 @@ from sottovoce.core.plain import Json
 from sottovoce.deploy import announcing, product_records, wire
 from sottovoce.deploy.aggregation.store import Folder
 from sottovoce.deploy.announcing import Place, Products
+from sottovoce.deploy.assignment import Run
 from sottovoce.deploy.home import Home
-from sottovoce.deploy.limits import Limits, Refused
+from sottovoce.deploy.limits import Limits, Refused, bad_ask, kept_from_servers
 from sottovoce.deploy.own_data import Own, OwnRows
-from sottovoce.deploy.refusals import bad_ask, kept_from_servers
-from sottovoce.deploy.running import Run
 from sottovoce.deploy.summing import settings_of
-from sottovoce.deploy.wire import Ask
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.csv_file import label_text
+from sottovoce.experiment.tables import fit_value
 from sottovoce.privacy.masked_products import MOST_SCORED, fresh_secret, masked_scores
 from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import summed_scores
@@ -52,7 +51,7 @@ from sottovoce.problems.vertical import summed_scores
 MOST_IDS, LONGEST_ID = 1 << 14, 200  # of one question, and characters of each
 DAY = 86400.0
 UNKNOWN = "scores: of these ids some are of no sample that it can score"
-_QUERY, _LONGEST = "query", 1 << 16
+_QUERY = "query"
 wall = time.time  # tests replace it
 Known = Callable[[], Mapping[str, np.ndarray]]
 
@@ -77,8 +76,7 @@ def read_new(
 
     `trained_rows`: as they were read to train on, whatever stands in their file by now.
     """
-    if new is None:
-        raise Refused(wire.LIMITS, "this client's limits: its file has no table [predict]")
+    new = limits.given(new, "predict")
     with kept_from_servers():
         X, ids = Own(csv=new.csv, npz=new.npz, id=new.id).new_rows(folder, schema)
         check.require(len(set(ids)) == len(ids), "predict", "an id must be there once")
@@ -92,13 +90,11 @@ class Scoring:
     `known`: the samples that it may score, by id.
     """
 
-    def __init__(self, products: Products | None, place: Place, ask: Ask, run: Run, known: Known) -> None:
+    def __init__(self, products: Products | None, place: Place, ask: wire.Ask, run: Run, known: Known) -> None:
         limits, algorithm = place.limits, run.assignment.task.masked_moments
         limits.allow(limits.scores_per_day > 0, "it answers no scores of new samples: scores_per_day is 0")
-        limits.allow(products is not None, "its file has no table [products]")
-        assert products is not None
-        self._products, self._place, self._ask, self._m = products, place, ask, ask.client
-        self._known = known
+        self._products = limits.given(products, "products")
+        self._place, self._ask, self._m, self._known = place, ask, ask.client, known
         split = algorithm.split
         self._width, self._outputs, self._owners = split.widths[self._m], algorithm.outputs, split.owners
         self._store = Folder(place.folder / "scores" / ask.experiment)  # lost when the machine is started again
@@ -131,17 +127,14 @@ class Scoring:
         names, counts = read_names(terms, self._owners), [1] * self._owners
         everyone, model, ids = read_question(content, self._owners, self._width * self._outputs)
         pinned = self._products.pinned(names)
-        announcements = announcing.read(pinned, about(self._ask, terms), everyone, counts)
-        start = self._m * announcing.length(1)
-        if everyone[start : start + announcing.length(1)].hex() != kept["announced"]:
-            raise Refused(wire.SET_UP, "scores: it has announced something else; begin again")
-        private = bytes.fromhex(kept["private"])
+        private, own = bytes.fromhex(kept["private"]), bytes.fromhex(kept["announced"])
+        announcements = announcing.read(pinned, about(self._ask, terms), everyone, counts, self._m, own)
         secrets = {m: announcing.shared(private, announcements[m].public) for m in range(self._owners) if m != self._m}
         self._multiplied()
-        self._place.limits.hold_broadcast({"model": model})
-        self._hold_pace(len(ids))
+        self._place.limits.check_broadcast({"model": model})
+        self._check_pace(len(ids))
         rows = self._rows(ids)
-        self._hold_model(model)
+        self._check_model(model)
         scores = summed_scores([rows], model, [self._width], self._outputs)
         query = announcing.about("scores", settings_of(self._ask), terms, *pinned, everyone, *ids)
         masked = masked_scores(scores, self._m, secrets, query)
@@ -167,7 +160,7 @@ class Scoring:
             raise Refused(wire.STATE, "scores: its samples are others than in this experiment")
         return kept
 
-    def _hold_model(self, model: np.ndarray) -> None:
+    def _check_model(self, model: np.ndarray) -> None:
         """Take the first model of an experiment, and refuse every other."""
         path, digest = self._records / "model", hashlib.sha256(model.astype("<f8").tobytes()).hexdigest()
         if not path.exists():
@@ -177,7 +170,7 @@ class Scoring:
                 wire.ANSWERED, "scores: another model of this experiment was used before, and there is one only"
             )
 
-    def _hold_pace(self, count: int) -> None:
+    def _check_pace(self, count: int) -> None:
         """Refuse to be asked for more than the owner allows in 24 hours; refused ids count too, or one could guess."""
         path, now, most = self._place.folder / "scores.json", wall(), self._place.limits.scores_per_day
         before: list[list[float]] = json.loads(path.read_bytes())["answered"] if path.exists() else []
@@ -190,7 +183,7 @@ class Scoring:
 # ------------------------------------------------------------------------------------------------- how messages lie
 
 
-def about(ask: Ask, terms: bytes) -> bytes:
+def about(ask: wire.Ask, terms: bytes) -> bytes:
     """What the owners announce is for these terms, in this experiment."""
     return announcing.about("scores of", settings_of(ask), terms)
 
@@ -201,20 +194,10 @@ def pack_names(query: str, names: Sequence[str]) -> bytes:
 
 
 def read_names(content: bytes, owners: int) -> list[str]:
-    check.require(len(content) <= _LONGEST, "scores", f"terms must be at most {_LONGEST} bytes long")
-    names: list[str] = []
-    with suppress(ValueError, TypeError, RecursionError):
-        query, listed = json.loads(utf8("scores", content, "terms"))
-        names = _texts(listed) if isinstance(query, str) else []
-    distinct = len(set(names)) == len(names) == owners
-    check.require(distinct, "scores", f"terms must be a name and {owners} different owners")
-    return names
-
-
-def _texts(listed: object) -> list[str]:
-    """These texts; none if they are anything else."""
-    texts = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
-    return texts if isinstance(listed, list) and len(texts) == len(listed) else []
+    rule = f"terms must be a name and {owners} different owners"
+    _, names = wire.read_terms("scores", content, (str, tuple[str, ...]), rule)
+    check.require(len(set(names)) == len(names) == owners, "scores", rule)
+    return list(names)
 
 
 def pack_question(everyone: bytes, model: np.ndarray, ids: Sequence[str]) -> bytes:
@@ -222,16 +205,16 @@ def pack_question(everyone: bytes, model: np.ndarray, ids: Sequence[str]) -> byt
     return everyone + model.astype("<f8").tobytes() + json.dumps(list(ids)).encode()
 
 
-def read_question(content: bytes, owners: int, numbers: int) -> tuple[bytes, np.ndarray, list[str]]:
+def read_question(content: bytes, owners: int, numbers: int) -> tuple[bytes, np.ndarray, tuple[str, ...]]:
     first = owners * announcing.length(1)
     second = first + 8 * numbers
     most = second + MOST_IDS * (6 * LONGEST_ID + 4)
     check.require(second < len(content) <= most, "scores", "a question must have announcements, a model and ids")
     model = np.frombuffer(content[first:second], dtype="<f8").astype(np.float64)
     check.require(bool(np.isfinite(model).all()), "scores", "a model must be of finite numbers")
-    ids: list[str] = []
+    ids: tuple[str, ...] = ()
     with suppress(ValueError, RecursionError):
-        ids = _texts(json.loads(utf8("scores", content[second:], "ids")))
+        ids = fit_value("scores", "ids", json.loads(utf8("scores", content[second:], "ids")), tuple[str, ...])
     few = 0 < len(ids) <= MOST_IDS and len(set(ids)) == len(ids) and max(map(len, ids)) <= LONGEST_ID
     check.require(few, "scores", f"ids must be 1 to {MOST_IDS} different texts of at most {LONGEST_ID} characters")
     return content[:first], model, ids

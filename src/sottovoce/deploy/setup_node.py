@@ -6,11 +6,17 @@ node.key    its private key; node.pub the public one
 ca.crt      the authority that signed the server's certificate
 schema.toml what is known of the columns, if the study has a schema
 memory/     ledger, answers, log: back this up
+
+To try a deployment on one machine (Flower's simulation), `split_to_nodes` writes such folders for all clients, with
+data of one's own.
 """
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core import check
@@ -19,13 +25,16 @@ from sottovoce.deploy import keys, services
 from sottovoce.deploy.lines import NodeLine, ServerLine, good_name
 from sottovoce.deploy.node import Node
 from sottovoce.experiment import whole_files
-from sottovoce.experiment.tables import to_toml
+from sottovoce.experiment.run_file import Experiment
+from sottovoce.experiment.tables import Tables, to_toml
+from sottovoce.experiment.task import Task
 from sottovoce.problems.schema import Schema
 
 FILE, LINE, KEY, PUBLIC, MEMORY, SCHEMA = "node.toml", "line", "node.key", "node.pub", "memory", "schema.toml"
 QUESTIONS_PER_HOUR = 1000
 BY_HAND = "For columns that are split write node.toml by hand: docs/deploy.md shows one"
 LEAST_NOISE = 0.5  # one answer with less noise gives away more than any sensible budget holds
+SIGNING_KEY = "products.key"
 _MOST_MEMORY = "4G"
 _HEADER = """\
 # {name}'s own file. It never leaves this machine; paths start from where it stands. A change counts from the next
@@ -103,7 +112,7 @@ def make(folder: Path, choices: NodeChoices, compose: bool = False) -> NodeLine:
         (made / MEMORY).mkdir(mode=0o700)
         whole_files.write_content(made / KEY, private, keys.PRIVATE)
         whole_files.write_files(made, files)
-        Node(made / FILE).looked_at()  # rows, labels, limits: whatever is wrong shows here, and nothing stays
+        _ = Node(made / FILE).rows  # read and checked: whatever is wrong shows here, and nothing stays
     return node_line
 
 
@@ -168,3 +177,51 @@ def _services(choices: NodeChoices, home: Path, compose: bool) -> dict[str, str]
         {} if home in choices.csv.parents else {choices.csv.absolute(): False}
     )
     return services.files(name, words, home, _MOST_MEMORY, mounts, [] if compose else None)
+
+
+# ---------------------------------------------------------------------------------- all clients of a run file at once
+
+
+def split_to_nodes(folder: Path, run: Experiment, task: Task) -> None:
+    """`folder`/i/node.toml with the rows of client i and limits that allow `task`, once: all of them or none."""
+    federation, schema, loss = run.data().federation, run.data().schema, task.objective.loss
+    classes = ["-1", "1"] if loss.outputs == 1 else [str(label) for label in range(loss.outputs)]
+    names, multiplied = [str(name) for name in federation.names], task.split is not None
+    ids = {"id": "id", "salt": secrets.token_hex(16)}  # products need samples in the order of salted ids
+    with whole_files.new_folder(folder) as made:
+        for number in range(len(names)):
+            (made / str(number)).mkdir()
+        made_keys = (keys.make_signing_key(made / str(number) / SIGNING_KEY) for number in range(len(names)))
+        public_keys = list(made_keys) if multiplied else []
+        for number, (name, (X, y)) in enumerate(zip(names, federation.dense_data(), strict=True)):
+            arrays = {"X": X} | ({"y": y} if len(y) else {}) | ({"id": np.arange(len(X))} if multiplied else {})
+            whole_files.replace_arrays(made / str(number) / "rows.npz", arrays)
+            data = {"npz": "rows.npz"} | (ids if multiplied else federation.node_table())
+            data |= {"labels": classes} if loss.classification and len(y) else {}
+            tables: Tables = {"node": {"name": name}, "data": data, "limits": _limits(task)}
+            if schema is not None:  # these rows are prepared already
+                tables["schema"] = {"digest": schema.digest()}
+            if multiplied:
+                tables["products"] = {"key": SIGNING_KEY, "owners": dict(zip(names, public_keys, strict=True))}
+            (made / str(number) / "node.toml").write_text(to_toml(tables), encoding="utf-8")
+
+
+def _limits(task: Task) -> Json:
+    privacy = task.privacy
+    relation = getattr(privacy, "counted_relation", "replace-one")
+    labels: Json = {}
+    if task.algorithm.layout == "columns" and task.split is None:  # products show no label
+        epsilon = getattr(privacy, "label_epsilon", None)
+        labels = {"open_labels": True} if epsilon is None else {"label_epsilon": epsilon}
+    held = {} if task.evaluate is None else {"held_out": task.evaluate.held_out}
+    return {
+        **labels,
+        **held,
+        "epsilon": float(getattr(privacy, "epsilon", 1.0)),
+        "delta": float(getattr(privacy, "delta", 0.0)),
+        "algorithms": [task.algorithm.name],
+        "losses": [task.objective.loss.name],
+        "modes": [privacy.mode],
+        "relations": [relation],
+        "seeded": getattr(privacy, "noise", "") == "seeded",
+    }

@@ -9,8 +9,8 @@ import re
 import sqlite3
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
@@ -55,17 +55,17 @@ def server_status(folder: Path) -> Json:
     settings, known = setup_server.read(folder), setup_server.known_nodes(folder)
     run = progress.read(folder / progress.FILE) or {}
     up = setup_server.listens(settings.operator_port)
-    there = (who_is_there(folder / setup_server.STATE) or {}) if up else {}
+    there = who_is_there(folder / setup_server.STATE) if up else {}
     clients: Json = run.get("clients", {})
     nodes = []
     for name in sorted(known.keys() | clients.keys()):
-        seen = there.get(_pem(known[name])) if name in known else None
+        since = there.get(_pem(known[name])) if name in known else None
         reported = clients.get(name, {})
         nodes.append(
             {
                 "name": name,
-                "there": seen is not None and seen.there,
-                "since": seen.since if seen is not None and seen.there else "",
+                "there": since is not None,
+                "since": since or "",
                 **{key: reported.get(key) for key in ("round", "said", "epsilon", "limit", "delta")},
                 "when": _clock(reported.get("when")),
                 "reported": _clock(reported.get("reported")),
@@ -80,36 +80,21 @@ def server_status(folder: Path) -> Json:
     return {"kind": "server", "name": folder.absolute().name, "up": up, **place, "run": shown, "nodes": nodes}
 
 
-class Presence(NamedTuple):
-    """One registered key."""
-
-    there: bool
-    since: str  # when it last came in; "" if it never did
-
-
-def who_is_there(database: Path) -> dict[bytes, Presence] | None:
-    """Who is connected, by public key (PEM), as Flower's database has it; None if there is none that can be read.
+def who_is_there(database: Path) -> dict[bytes, str]:
+    """Who is connected, by public key (PEM), and since when, as Flower's database has it; nobody if it is not there.
 
     Read only, and without Flower: its tables are those of the one version that this library works with.
     """
-    if not database.is_file():
-        return None
+    asked = "SELECT public_key, last_activated_at FROM node WHERE status = 'online' AND online_until > ?"
     try:
-        connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
-        try:
-            asked = (
-                "SELECT public_key, status, online_until, last_activated_at FROM node WHERE status != 'unregistered'"
-            )
-            rows = connection.execute(asked).fetchall()
-        finally:
-            connection.close()
+        with _read_only(database) as connection:
+            return {bytes(key): since or "" for key, since in connection.execute(asked, [time.time()])}
     except sqlite3.Error:
-        return None
-    now = time.time()
-    return {
-        bytes(key): Presence(status == "online" and (until or 0) > now, since or "")
-        for key, status, until, since in rows
-    }
+        return {}
+
+
+def _read_only(database: Path) -> "closing[sqlite3.Connection]":
+    return closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=5))
 
 
 def _pem(line: NodeLine) -> bytes:
@@ -153,11 +138,8 @@ def _ledger_rows(path: Path) -> list[Entry]:
     if not path.is_file():
         return []
     with store.clear_errors(path, 5.0):
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5)
-        try:
+        with _read_only(path) as connection:
             rows = store.rows(connection, "ORDER BY sequence")
-        finally:
-            connection.close()
         chain = Chain()
         for row in rows:
             chain = chain.after(row)

@@ -31,57 +31,25 @@ _HEADERS = {
 }
 
 
-class StatusPage:
+class StatusPage(ThreadingHTTPServer):
     """A page about what `look` returns, which is called for every reading."""
+
+    daemon_threads = True
 
     def __init__(self, look: Callable[[], Json], port: int = 0) -> None:
         self._look, self._word = look, secrets.token_urlsafe(16)
-        page = self
-
-        class Handler(BaseHTTPRequestHandler):
-            server_version, sys_version, timeout = "sottovoce", "", 30
-
-            def do_GET(self) -> None:
-                status, kind, content = page.answer(self.path, self.headers.get_all("host") or [])
-                self.send_response(status)
-                for name, value in _HEADERS.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Type", f"{kind}; charset=utf-8")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Nothing: the address would be in it."""
-
         try:
-            self._server = ThreadingHTTPServer((HOST, port), Handler)
+            super().__init__((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
             raise check.InvalidInput(f"status: port {port} cannot be used ({error}). Choose another --port") from None
-        self._server.daemon_threads = True
 
     @property
     def address(self) -> str:
-        return f"http://{HOST}:{self._server.server_address[1]}/{self._word}/"
-
-    def serve(self) -> None:
-        """Answer until interrupted."""
-        try:
-            self._server.serve_forever()
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        self._server.server_close()
-
-    def stop(self) -> None:
-        """End `serve`, from another thread."""
-        self._server.shutdown()
+        return f"http://{HOST}:{self.server_port}/{self._word}/"
 
     def answer(self, path: str, hosts: list[str]) -> tuple[int, str, bytes]:
         """Status, type and content for a path; `hosts` are the Host headers, of which there must be one, and ours."""
-        port = self._server.server_address[1]
-        if hosts not in ([f"{HOST}:{port}"], [f"localhost:{port}"]):
+        if hosts not in ([f"{HOST}:{self.server_port}"], [f"localhost:{self.server_port}"]):
             return 421, "text/plain", b"This page is for this machine alone.\n"
         first, _, rest = path.removeprefix("/").partition("/")
         if not secrets.compare_digest(first.encode(), self._word.encode()):
@@ -101,3 +69,21 @@ class StatusPage:
         except Exception as error:  # its text may quote anything
             status = {"error": f"{type(error).__name__}, an error of the program"}
         return json.dumps(finite(status), allow_nan=False).encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version, sys_version, timeout = "sottovoce", "", 30
+
+    def do_GET(self) -> None:
+        assert isinstance(self.server, StatusPage)
+        status, kind, content = self.server.answer(self.path, self.headers.get_all("host") or [])
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the address would be in it."""

@@ -34,7 +34,6 @@ class SummedRemote(Remote):
 
     _server: Server | None = None
     _roster: tuple[int, ...] = ()  # clients by their place in the protocol
-    _run = b""  # the name of the run that is set up
     _broken = False  # somebody lost what was agreed on
 
     @property
@@ -89,11 +88,12 @@ class SummedRemote(Remote):
         keys = tuple(bytes.fromhex(self._deployment.clients.signing_keys[client]) for client in self._roster)
         most = MOST_ROUNDS if len(self._roster) == self.n else _SHORT
         rounds = min(most, self._deployment.task.rounds - k + 1)
-        return Plan(settings_of(self._ask(0, None, k)), keys, *stated_in(self._deployment.task), rounds, k)
+        settings = settings_of(self._ask(0, None, k, wire.ANNOUNCE))
+        return Plan(settings, keys, *stated_in(self._deployment.task), rounds, k)
 
     def _attempt(self, plan: Plan) -> tuple[Server | None, list[int]]:
         """S1, S2, S3: a set-up, or None; and who is left."""
-        self._run, k, names = b"", plan.first, tuple(self._deployment.clients.names[client] for client in self._roster)
+        self._run, k, names = "", plan.first, tuple(self._deployment.clients.names[client] for client in self._roster)
         question = roster_question(secrets.token_bytes(32), plan.rounds, names)
 
         def announced(place: int, content: bytes) -> bytes:
@@ -110,7 +110,7 @@ class SummedRemote(Remote):
         boxes = self._asked(k, wire.SHARE, dict.fromkeys(plan.everyone, server.announcements), boxed)  # S2
         if len(boxes) < plan.n:
             return None, [self._roster[place] for place in boxes]
-        self._run = server.run
+        self._run = server.run.hex()
         ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), _unread)  # S3
         left = [self._roster[place] for place in ready]
         return (server if len(ready) == plan.n else None), left
@@ -151,10 +151,8 @@ class SummedRemote(Remote):
     ) -> dict[int, Content]:
         """What was answered, by place, as `read` reads it; the log says why others are silent."""
         place_of = {self._roster[place]: place for place in questions}
-        asks = {
-            client: self._ask(client, questions[place], k, what, self._run.hex()) for client, place in place_of.items()
-        }
-        answers, silent = self._heard(asks, lambda client, up: read(place_of[client], wire.bytes_of(up)))
+        to_clients = {client: questions[place] for client, place in place_of.items()}
+        answers, silent = self._heard(what, k, to_clients, lambda who, up: read(place_of[who], wire.bytes_of(up)))
         for client, reply in silent.items():
             self._broken |= reply.code == wire.SET_UP
             log.warning("round %d: %s", k, self._why(client, reply))

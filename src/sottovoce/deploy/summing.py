@@ -8,12 +8,11 @@ clients, or where fewer `colluders` are reckoned with than the owner does, nothi
 """
 
 import hashlib
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Words
@@ -23,11 +22,9 @@ from sottovoce.deploy.aggregation import messages
 from sottovoce.deploy.aggregation.client import Client
 from sottovoce.deploy.aggregation.plan import Plan
 from sottovoce.deploy.aggregation.store import Folder
+from sottovoce.deploy.announcing import PinnedOwners
 from sottovoce.deploy.assignment import Assignment
-from sottovoce.deploy.keys import check_pinned, read_signing_key
-from sottovoce.deploy.limits import Limits, Refused
-from sottovoce.deploy.refusals import bad_ask, kept_from_servers
-from sottovoce.deploy.wire import Ask
+from sottovoce.deploy.limits import Limits, Refused, bad_ask
 from sottovoce.experiment import whole_files
 from sottovoce.experiment.task import Task
 from sottovoce.privacy.modes import Proven
@@ -37,15 +34,11 @@ _LONGEST_NAMES = 2**18
 
 
 @dataclass(frozen=True)
-class Sums:
-    """[sums] of a client's own file.
+class Sums(PinnedOwners):
+    """[sums] of a client's own file: who may be on a roster.
 
     Parameters
     ----------
-    key
-        The file with the Ed25519 key by which it signs.
-    owners
-        Public keys by name, 64 hex digits each: all who may be on a roster, itself among them.
     least
         The fewest clients in a sum that its owner accepts. None: all owners that are named here.
     colluders
@@ -53,13 +46,12 @@ class Sums:
         rounded up.
     """
 
-    key: str
-    owners: dict[str, str] = field(default_factory=dict)
     least: int | None = None
     colluders: int | None = None
+    table: ClassVar[str] = "sums"
 
     def __post_init__(self) -> None:
-        check_pinned("sums", self.owners)
+        super().__post_init__()
         check.whole("sums", at_least=2, least=self.fewest)
         check.whole("sums", at_least=0, colluders=self.distrusted)
         rule = f"least must be at most the number of owners ({len(self.owners)}), and above colluders"
@@ -75,23 +67,20 @@ class Sums:
         """`colluders`, with its default."""
         return -(-len(self.owners) // 3) if self.colluders is None else self.colluders
 
-    def hold(self, least: int, colluders: int, names: tuple[str, ...]) -> None:
+    def check_plan(self, least: int, colluders: int, names: tuple[str, ...]) -> None:
         """Refuse sums that show more than the owner accepts, or with clients whose keys it does not know."""
         Limits.allow(least >= self.fewest, f"sums of {least} clients are asked for, and {self.fewest} must be in one")
         why = f"{colluders} colluders are reckoned with, and {self.distrusted} must be"
         Limits.allow(colluders >= self.distrusted, why)
-        unknown = [name for name in names if name not in self.owners]
-        Limits.allow(not unknown, f"sums with {wire.printable(str(unknown[:3]), 200)}, whose keys it does not know")
+        self.check_known(names)
 
 
 class Summing:
     """The protocol at one client, for one experiment."""
 
-    def __init__(self, table: Sums | None, home: Path, folder: Path, ask: Ask, assignment: Assignment) -> None:
+    def __init__(self, table: Sums | None, home: Path, folder: Path, ask: wire.Ask, assignment: Assignment) -> None:
         """`home`: where the client's own file is; `folder`: where it keeps what belongs to this experiment."""
-        if table is None:
-            raise Refused(wire.LIMITS, "this client's limits: its file has no table [sums]")
-        self._sums, self._key, self._folder, self._ask = table, home / Path(table.key).expanduser(), folder, ask
+        self._sums, self._home, self._folder, self._ask = Limits.given(table, "sums"), home, folder, ask
         self._rounds, (self._least, self._colluders) = assignment.task.rounds, stated_in(assignment.task)
 
     def step(self) -> bytes:
@@ -138,17 +127,15 @@ class Summing:
         file = self._folder / "roster.json"
         if not file.exists():
             raise Refused(wire.SET_UP, "sums: it has agreed on no set-up; set up again")
-        kept = json.loads(whole_files.read_text(file))
+        kept = whole_files.read_json(file)
         return self._with(self._plan(tuple(kept["names"]), kept["rounds"], kept["first"]))
 
     def _with(self, plan: Plan) -> Client:
-        with kept_from_servers():
-            key = read_signing_key(self._key)
-        return Client(plan, key, Folder(self._folder / "secrets"))
+        return Client(plan, self._sums.read_key(self._home), Folder(self._folder / "secrets"))
 
     def _plan(self, names: tuple[str, ...], rounds: int, first: int) -> Plan:
         """What it agrees to, in its owner's limits. The keys are those of its own file."""
-        self._sums.hold(self._least, self._colluders, names)
+        self._sums.check_plan(self._least, self._colluders, names)
         keys = tuple(bytes.fromhex(self._sums.owners[name]) for name in names)
         return Plan(settings_of(self._ask), keys, self._least, self._colluders, rounds, first)
 
@@ -169,7 +156,7 @@ def stated_in(task: Task) -> tuple[int, int]:
     return privacy.least, privacy.colluders
 
 
-def settings_of(ask: Ask) -> bytes:
+def settings_of(ask: wire.Ask) -> bytes:
     """SHA-256 of all that is asked in an experiment: the same for all of its clients."""
     return hashlib.sha256(repr((ask.experiment, ask.task, ask.events, ask.row_bound)).encode()).digest()
 

@@ -18,7 +18,7 @@ from sottovoce.core import check
 from sottovoce.deploy import progress, setup_server, wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower import app_folder
-from sottovoce.deploy.scored_remote import read_ids
+from sottovoce.deploy.multiplied_remote import read_ids
 from sottovoce.experiment import run_file, store
 from sottovoce.experiment.tables import to_toml
 

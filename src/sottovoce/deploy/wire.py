@@ -12,14 +12,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from sottovoce.core import check, codec, shapes
+from sottovoce.core.files import utf8
 from sottovoce.core.plain import Json
 from sottovoce.core.round import State
-from sottovoce.experiment.tables import from_table
+from sottovoce.experiment.tables import fit_value, from_table
 from sottovoce.ledger.histories import MOST_CHARACTERS
 
 FORMAT = 3  # of messages; another one is refused
@@ -28,6 +29,7 @@ MOST_ARRAYS = 64
 MOST_CHARGES = MOST_CHARACTERS  # of the rows of a ledger in a status
 MOST_BYTES = 2**30  # of all arrays of a message
 LONGEST_TEXT = 2**20  # of all texts in a message
+LONGEST_TERMS = 1 << 16
 
 # What is asked: one round of the algorithm; and where columns are split, a party's model after the last round, or one
 # of the two questions about labels. After the last round of rows: counts of held-out records.
@@ -179,6 +181,8 @@ def must_be_known(kind: str, format_: object) -> None:
     check.require(format_ == FORMAT, kind, f"must be a message of format {FORMAT}", format_, hint)
 
 
+Question = Hello | Ask
+Response = Reply | Status
 QUESTIONS, REPLIES = (Hello, Ask), (Reply, Status)
 Kind = TypeVar("Kind", bound=Message)
 
@@ -263,6 +267,17 @@ def bytes_of(packed: Packed) -> bytes:
     """The bytes of such a message."""
     check.require(set(packed) == {"content"}, "message", "must hold bytes called 'content'", len(packed))
     return packed["content"][1]
+
+
+def read_terms(who: str, content: bytes, kinds: Sequence[object], rule: str) -> list[Any]:
+    """The values of a JSON list, which must be of these types, one each; anything else is refused by `rule`."""
+    check.require(len(content) <= LONGEST_TERMS, who, f"the terms must be at most {LONGEST_TERMS} bytes long")
+    try:
+        values = json.loads(utf8(who, content, "terms"))
+        return [fit_value(who, "terms", value, kind) for value, kind in zip(values, kinds, strict=True)]
+    except (ValueError, TypeError, RecursionError):
+        pass  # what they say may quote the content
+    raise check.InvalidInput(f"{who}: {rule}")
 
 
 def weight(packed: Mapping[str, tuple[object, bytes]]) -> int:

@@ -178,16 +178,14 @@ class Client:
         pair = masks.pair_key(plan, k, i, p)
         mask = masks.own_mask(run, k, i, b, width)
         for j, key in enumerate(messages.pieces("secrets", keys, plan.n, KEY)):
-            if j != i:
-                mask += self._pair_mask(run, k, j, pair, key, width)
+            if j == i:
+                continue
+            try:
+                mask += masks.pair_mask(run, k, i, j, pair, key, width)
+            except ValueError:
+                why = f"sums: the key of client {j} for round {k} is no key; set up again without it"
+                raise Refused(wire.SET_UP, why) from None
         return mask
-
-    def _pair_mask(self, run: bytes, k: int, j: int, pair: X25519PrivateKey, key: bytes, width: int) -> Words:
-        try:
-            return masks.pair_mask(run, k, self.i, j, pair, key, width)
-        except ValueError:
-            why = f"sums: the key of client {j} for round {k} is no key; set up again without it"
-            raise Refused(wire.SET_UP, why) from None
 
     def _split(self, pairs: Sequence[bytes]) -> list[bytes]:
         """For each client its shares of b_i^k and p_i^k, for all rounds."""

@@ -10,12 +10,11 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sottovoce.core.arrays import Words
 from sottovoce.deploy.aggregation import shamir
 from sottovoce.deploy.aggregation.plan import Plan
+from sottovoce.privacy.masked_products import hkdf
 
 _FIRST_BLOCK = bytes(16)  # of ChaCha20: counter and nonce are 0, as every key is used for one stream
 
@@ -32,7 +31,7 @@ def number(value: int) -> bytes:
 
 def derived(secret: bytes, name: str, *fields: bytes) -> bytes:
     """A key of 32 bytes."""
-    return HKDF(SHA256(), 32, salt=None, info=label(name, *fields)).derive(secret)
+    return hkdf(secret, label(name, *fields))
 
 
 def key_stream(key: bytes, width: int) -> Words:

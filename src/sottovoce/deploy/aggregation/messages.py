@@ -12,6 +12,7 @@
 | R3 answer | for each j a share of b_j^k or p_j^k, 32 each |
 """
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,21 +26,20 @@ from sottovoce.deploy.aggregation import shamir
 from sottovoce.deploy.aggregation.masks import label, number
 from sottovoce.deploy.aggregation.plan import DIGEST, KEY, Plan
 
-SIGNATURE, NONCE, TAG, PLACE = 64, 32, 16, 4
+SIGNATURE, NONCE, TAG, PLACE = 64, 32, 16, 4  # bytes; TAG: by which a sealed message is longer
 SHARES = 2 * shamir.BYTES  # one of b and one of p, of one client for one round
 
 
 def cut(what: str, content: bytes, *lengths: int) -> list[bytes]:
     """The parts of a message, which must have exactly the length that all of them need."""
     check.require(len(content) == sum(lengths), what, f"must have {sum(lengths)} bytes", len(content))
-    ends = [sum(lengths[: part + 1]) for part in range(len(lengths))]
+    ends = itertools.accumulate(lengths)
     return [content[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
 def pieces(what: str, content: bytes, count: int, length: int) -> list[bytes]:
     """The parts of a message that are all of one length."""
-    check.require(len(content) == count * length, what, f"must have {count} times {length} bytes", len(content))
-    return [content[start : start + length] for start in range(0, len(content), length)]
+    return cut(what, content, *[length] * count)
 
 
 # ------------------------------------------------------------------------------------------------------------- set-up
@@ -98,8 +98,7 @@ def pack_numbers(numbers: Words) -> bytes:
 
 
 def read_numbers(content: bytes, width: int) -> Words:
-    check.require(len(content) == 8 * width, "R1 answer", f"must have {8 * width} bytes", len(content))
-    return np.frombuffer(content, dtype="<u8").astype(np.uint64)
+    return np.frombuffer(*cut("R1 answer", content, 8 * width), dtype="<u8").astype(np.uint64)
 
 
 def set_length(plan: Plan) -> int:

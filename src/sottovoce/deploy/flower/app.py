@@ -23,9 +23,9 @@ from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower.app_folder import IDS
 from sottovoce.deploy.flower.post import FlowerPost
 from sottovoce.deploy.flower.records import reply_to
+from sottovoce.deploy.multiplied_remote import predict_ids
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.progress import Progress
-from sottovoce.deploy.scored_remote import predict_ids
 from sottovoce.deploy.server import serve
 from sottovoce.experiment import tables
 from sottovoce.experiment.run_file import TABLES

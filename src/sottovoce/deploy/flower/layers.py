@@ -7,7 +7,7 @@ same order, and that is all.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-Options = ParamSpec("Options")
-if TYPE_CHECKING:
-    Layer = Callable[Concatenate[ASGIApp, Options], BaseHTTPMiddleware]
 FLEET = frozenset(
     f"/v1/fleet/{name}"
     for name in (
@@ -50,7 +47,9 @@ def lighten(app: "FastAPI") -> None:
 class _Light:
     """An ASGI application with one layer around it."""
 
-    def __init__(self, app: "ASGIApp", layer: "Layer[Options]", *args: Options.args, **options: Options.kwargs) -> None:
+    def __init__(
+        self, app: "ASGIApp", layer: "Callable[..., BaseHTTPMiddleware]", *args: object, **options: object
+    ) -> None:
         self._app, self._layer = app, layer(app, *args, **options)
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:

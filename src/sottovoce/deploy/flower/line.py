@@ -12,8 +12,10 @@ The parts are Flower's own: its HTTP client, which knows the requests, and its s
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import httpx
@@ -21,17 +23,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest
 from flwr.supercore.error import ApiErrorCode, FlowerError
-from flwr.supercore.interceptors.http.utils import add_headers
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from sottovoce.core import check
+from sottovoce.core.files import read_bytes
 from sottovoce.deploy import wire
-from sottovoce.deploy.connection import Connection
 from sottovoce.deploy.flower.superlink import KEY_IN_USE, UNKNOWN_KEY
+from sottovoce.deploy.keys import read_private
+from sottovoce.deploy.lines import Connection
 
 LARGEST, SECONDS = 2**23, 60.0  # bytes of a response, and the time it has
 _CLOCK = 8.0  # seconds that clocks may differ: Flower refuses what is signed 10 s in its future
@@ -41,11 +43,14 @@ Got = TypeVar("Got")
 
 
 class Trouble(check.SottovoceError):
-    """The server cannot be asked, or refuses; `passing` if the same request may go through in a moment."""
+    """The server cannot be asked, or refuses; `passing` if the same request may go through in a moment.
 
-    def __init__(self, why: str, passing: bool = False) -> None:
+    `response`: what it refused with, if it could be asked.
+    """
+
+    def __init__(self, why: str, passing: bool = False, response: httpx.Response | None = None) -> None:
         super().__init__(why)
-        self.passing = passing
+        self.passing, self.response = passing, response
 
 
 class Line:
@@ -59,14 +64,15 @@ class Line:
             connection.address,
             insecure=False,
             root_certificates=None,
-            interceptors=[_Versions(dict(version.as_metadata())), NodeAuthHttpInterceptor(key, key.public_key())],
+            interceptors=[NodeAuthHttpInterceptor(key, key.public_key())],
         )
         self.fleet._client.close()
         self.fleet._client = httpx.Client(
             verify=_trusting(connection),
             timeout=30.0,
             follow_redirects=False,
-            headers={"accept-encoding": "identity"},
+            # Its version goes with every request. Flower's own way to say it ends the process where versions differ.
+            headers={"accept-encoding": "identity", **dict(version.as_metadata())},
             event_hooks={"response": [_bounded]},
         )
 
@@ -88,23 +94,12 @@ class Line:
         try:
             return work(*request, **options)
         except httpx.HTTPStatusError as error:
-            raise _refused(error.response) from None
+            raise Trouble(*_refused(error.response), error.response) from None
         except httpx.TransportError as error:
             raise Trouble(f"{self.address} cannot be reached: {_reason(error)}", passing=True) from None
         except (httpx.HTTPError, ValueError) as error:  # what came in is no response of this protocol
             why = f"{self.address} answers what no SuperLink does ({type(error).__name__})"
             raise Trouble(why, passing=True) from None
-
-
-class _Versions:
-    """Tells the server which Flower this is. Flower's own interceptor ends the process where versions differ."""
-
-    def __init__(self, headers: dict[str, str]) -> None:
-        self._headers = headers
-
-    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
-        add_headers(context.request, self._headers)
-        return call_next(context)
 
 
 class _Bounded(httpx.SyncByteStream):
@@ -139,7 +134,7 @@ def _bounded(response: httpx.Response) -> None:
 
 def _key(connection: Connection) -> ec.EllipticCurvePrivateKey:
     try:
-        key = load_ssh_private_key(connection.private_key(), None)
+        key = load_ssh_private_key(read_private(Path(connection.key)), None)
     except (ValueError, TypeError) as error:
         raise check.InvalidInput(f"{connection.key}: must be a private key in OpenSSH's form ({error})") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -151,7 +146,8 @@ def _key(connection: Connection) -> ec.EllipticCurvePrivateKey:
 def _trusting(connection: Connection) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        context.load_verify_locations(cadata=connection.certificates().decode("ascii"))
+        content = read_bytes(Path(connection.certificate), missing="the certificate cannot be read (no such file)")
+        context.load_verify_locations(cadata=content.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
         raise check.InvalidInput(f"{connection.certificate}: must be a certificate in PEM ({error})") from None
     return context
@@ -173,54 +169,44 @@ def probe(connection: Connection) -> Probed:
 
     Raises `Trouble`, in words, if the server cannot be reached, is another one, or refuses otherwise.
     """
-    line = Line(connection)
-    answers: list[httpx.Response] = []
-
-    def joined() -> None:
+    with closing(Line(connection)) as line:
         try:
-            line.fleet.ActivateNode(ActivateNodeRequest(public_key=line.public_key, heartbeat_interval=-1.0))
-        except httpx.HTTPStatusError as error:
-            answers.append(error.response)
+            request = ActivateNodeRequest(public_key=line.public_key, heartbeat_interval=-1.0)
+            line.call(line.fleet.ActivateNode, request)
+        except Trouble as trouble:
+            if trouble.response is None:
+                raise
+            clock = wrong_clock(trouble.response.headers.get("date", ""), datetime.now(UTC))
+            refusal = FlowerError.from_json(trouble.response.text[: 2**16])
+            code = None if refusal is None else refusal.code
+            if code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
+                return Probed(True, clock)
+            if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED or clock:
+                return Probed(False, clock)
             raise
-
-    try:
-        line.call(joined)
-    except Trouble:
-        if not answers:
-            raise
-        clock = wrong_clock(answers[0].headers.get("date", ""), datetime.now(UTC))
-        refusal = FlowerError.from_json(answers[0].text[: 2**16])
-        code = None if refusal is None else refusal.code
-        if code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
-            return Probed(True, clock)
-        if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED or clock:
-            return Probed(False, clock)
-        raise
-    finally:
-        line.close()
     return Probed(True, "")  # it was let in after all, which Flower 1.41 does not do
 
 
 # ----------------------------------------------------------------------------------------------------- errors, in words
 
 
-def _refused(response: httpx.Response) -> Trouble:
+def _refused(response: httpx.Response) -> tuple[str, bool]:
+    """Why a server refuses; and whether the same request may go through in a moment."""
     status, error = response.status_code, FlowerError.from_json(response.text[: 2**16])
+    add_it = "On the server: sottovoce server add DIR LINE, with this client's line"
     if status == 401:
-        clock = wrong_clock(response.headers.get("date", ""), datetime.now(UTC))
-        return Trouble(clock or "the server does not accept this client's key (401): is it registered there? "
-                       "On the server: sottovoce server add DIR LINE, with this client's line")  # fmt: skip
+        not_known = f"the server does not accept this client's key (401): is it registered there? {add_it}"
+        return wrong_clock(response.headers.get("date", ""), datetime.now(UTC)) or not_known, False
     extra = None if error is None else error.public_details
     if extra == UNKNOWN_KEY:
-        return Trouble("the server does not know this client's key. On the server: "
-                       "sottovoce server add DIR LINE, with this client's line")  # fmt: skip
+        return f"the server does not know this client's key. {add_it}", False
     if extra == KEY_IN_USE:
-        return Trouble("another node is connected by this client's key, or this one was killed less than a minute ago")
+        return "another node is connected by this client's key, or this one was killed less than a minute ago", False
     if error is not None and error.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
-        return Trouble("the server does not let this client in: its key is not registered there, or another node is "
-                       "connected by it, or this one was killed less than a minute ago")  # fmt: skip
+        in_use = "another node is connected by it, or this one was killed less than a minute ago"
+        return f"the server does not let this client in: its key is not registered there, or {in_use}", False
     words = f": {wire.printable(error.message, 200)}" if error is not None else ""
-    return Trouble(f"the server refuses (HTTP {status}{words})", passing=status in _BUSY)
+    return f"the server refuses (HTTP {status}{words})", status in _BUSY
 
 
 def wrong_clock(date: str, now: datetime) -> str:

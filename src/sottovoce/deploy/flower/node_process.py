@@ -52,7 +52,6 @@ from sottovoce.core import check
 from sottovoce.deploy import wire
 from sottovoce.deploy.flower.line import Line, Trouble
 from sottovoce.deploy.flower.records import reply_to
-from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 
 _BEAT = 0.6 * HEARTBEAT_DEFAULT_INTERVAL  # seconds; the server waits for two intervals
 _POLL = 0.2, 3.0  # seconds between two looks for a question, at least and at most
@@ -73,7 +72,7 @@ class Answering(Protocol):
 
     @property
     def most(self) -> int: ...
-    def reply_to(self, question: Hello | Ask) -> Status | Reply: ...
+    def reply_to(self, question: wire.Question) -> wire.Response: ...
 
 
 class Stop(threading.Event):

@@ -15,7 +15,6 @@ from flwr.serverapp import Grid
 from sottovoce.core import check
 from sottovoce.deploy import wire
 from sottovoce.deploy.flower.records import KIND, replied, to_records
-from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 
 log = logging.getLogger("sottovoce")
 _POLL = 0.1, 0.5  # seconds between two looks for replies, at least and at most
@@ -35,18 +34,21 @@ class FlowerPost:
         self._silent: Counter[int] = Counter()
         self._usual = 0.0  # seconds that the last exchange took
 
-    def ask(self, asks: Mapping[int, Ask], deadline: float) -> dict[int, Reply]:
-        here = self._look_for_newcomers()
+    def ask(self, asks: Mapping[int, wire.Ask], deadline: float) -> dict[int, wire.Reply]:
+        here = set(self._grid.get_node_ids())
+        # New nodes, and those that came back under another id, are asked for their names.
+        self._meet(here - self._refused - set(self._node_of.values()), self._patience)
         until = time.monotonic() + deadline
-        replies = {i: Reply(wire.ABSENT, "its node is not connected") for i in asks if self._node_of.get(i) not in here}
+        absent = wire.Reply(wire.ABSENT, "its node is not connected")
+        replies = {i: absent for i in asks if self._node_of.get(i) not in here}
         questions = {self._node_of[i]: ask for i, ask in asks.items() if i not in replies}
         client_of = {node: client for client, node in self._node_of.items()}
         for node, reply in self._exchange(questions, until).items():
-            answer = reply if isinstance(reply, Reply) else Reply(wire.BAD_ANSWER, "it answered something else")
-            replies[client_of[node]] = answer
+            other = wire.Reply(wire.BAD_ANSWER, "it answered something else")
+            replies[client_of[node]] = reply if isinstance(reply, wire.Reply) else other
         return replies
 
-    def statuses(self, wait: float) -> dict[int, Status]:
+    def statuses(self, wait: float) -> dict[int, wire.Status]:
         """What each client says of itself; those that are not there yet are waited for."""
         until, met = time.monotonic() + wait, {}
         while True:
@@ -57,20 +59,14 @@ class FlowerPost:
                 return met
             time.sleep(0.5)
 
-    def _look_for_newcomers(self) -> set[int]:
-        """The connected nodes. New ones, and those that came back under another id, are asked for their names."""
-        here = set(self._grid.get_node_ids())
-        self._meet(here - self._refused - set(self._node_of.values()), self._patience)
-        return here
-
-    def _meet(self, nodes: Iterable[int], patience: float) -> dict[int, Status]:
-        met: dict[int, Status] = {}
-        asked = {node: Hello() for node in nodes}
+    def _meet(self, nodes: Iterable[int], patience: float) -> dict[int, wire.Status]:
+        met: dict[int, wire.Status] = {}
+        asked = {node: wire.Hello() for node in nodes}
         replies = self._exchange(asked, time.monotonic() + patience)
         self._silent.update(node for node in asked if node not in replies)
         self._refused |= {node for node, times in self._silent.items() if times >= _TRIES}  # it shall not delay others
         for node, status in replies.items():
-            if isinstance(status, Reply):  # it may say who it is another time, unless it is no client of ours
+            if isinstance(status, wire.Reply):  # it may say who it is another time, unless it is no client of ours
                 log.warning("a node was left out: %s", status.reason())
                 self._silent[node] += _TRIES if status.code == wire.BAD_ANSWER else 1
                 continue
@@ -86,7 +82,7 @@ class FlowerPost:
             self._node_of[client], met[client] = node, status
         return met
 
-    def _exchange(self, questions: Mapping[int, Hello | Ask], until: float) -> dict[int, Reply | Status]:
+    def _exchange(self, questions: Mapping[int, wire.Question], until: float) -> dict[int, wire.Response]:
         """Put one question to each node, and return the replies that came in time. Repeated ones are ignored.
 
         A question can be lost on its way, and so can a reply that the server could not store. So one who is silent is
@@ -97,8 +93,8 @@ class FlowerPost:
         pause = max(1.0, (until - begun) * _AGAIN)
         waiting = self._push(questions, until)
         again = dict.fromkeys(questions, begun + pause)  # when to ask a node again
-        replies: dict[int, Reply | Status] = {}
-        lost: dict[int, Reply | Status] = {}
+        replies: dict[int, wire.Response] = {}
+        lost: dict[int, wire.Response] = {}
         time.sleep(min(_FIRST * self._usual, pause))
         while len(replies) < len(questions) and (now := time.monotonic()) < until:
             for message in self._grid.pull_messages(list(waiting)):
@@ -106,7 +102,7 @@ class FlowerPost:
                 if node is None or node in replies:
                     continue
                 reply = replied(message)
-                here = not (isinstance(reply, Reply) and reply.code == wire.UNREACHABLE)
+                here = not (isinstance(reply, wire.Reply) and reply.code == wire.UNREACHABLE)
                 (replies if here else lost)[node] = reply
                 again[node] = min(again[node], now + _SOON)
             if gone := lost.keys() - replies.keys() - set(self._grid.get_node_ids() if lost else ()):
@@ -120,7 +116,7 @@ class FlowerPost:
         self._usual = time.monotonic() - begun if questions and len(replies) == len(questions) else 0.0
         return lost | replies
 
-    def _push(self, questions: Mapping[int, Hello | Ask], until: float) -> dict[str, int]:
+    def _push(self, questions: Mapping[int, wire.Question], until: float) -> dict[str, int]:
         """Send one message to each node: {id of the message: node}. Flower drops what is older than its `ttl`."""
         ttl, nodes = max(1.0, until - time.monotonic()), list(questions)
         messages = [

@@ -11,7 +11,6 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from sottovoce.core import check
 from sottovoce.deploy import wire
-from sottovoce.deploy.wire import Ask, Hello, Reply, Status
 
 log = logging.getLogger("sottovoce")
 KIND = "query"  # of all our messages, as Flower sorts them; which of `wire.py` they are is among their values
@@ -51,7 +50,7 @@ def from_records(records: RecordDict, *kinds: type[wire.Kind]) -> wire.Kind:
     return wire.put_together(values, b"".join(parts), *kinds)
 
 
-def reply_to(message: Message, work: Callable[[Hello | Ask], Reply | Status]) -> Message:
+def reply_to(message: Message, work: Callable[[wire.Question], wire.Response]) -> Message:
     """The reply to a message: what `work` says to the question in it. Of an error only a code is told."""
     try:
         reply = work(from_records(message.content, *wire.QUESTIONS))
@@ -60,18 +59,18 @@ def reply_to(message: Message, work: Callable[[Hello | Ask], Reply | Status]) ->
         words = str(error) if readable else "not told, for it may quote rows"  # only ours are known not to
         log.error("%s: %s", type(error).__name__, wire.printable(words, 1000))
         why = "its own file or the question cannot be read" if readable else "it could not answer"
-        reply = Reply(wire.FAILED, why)
+        reply = wire.Reply(wire.FAILED, why)
     return Message(to_records(reply), reply_to=message)
 
 
-def replied(message: Message) -> Reply | Status:
+def replied(message: Message) -> wire.Response:
     """What came back: a reply or a status; or why it cannot be read."""
     if not message.has_content():
         code = message.error.code
-        return Reply(
+        return wire.Reply(
             wire.UNREACHABLE, f"{_ERRORS.get(code, 'Flower could not deliver the message')} (Flower's error {code})"
         )
     try:
         return from_records(message.content, *wire.REPLIES)
     except check.SottovoceError as error:
-        return Reply(wire.BAD_ANSWER, str(error)[:300])
+        return wire.Reply(wire.BAD_ANSWER, str(error)[:300])

@@ -8,8 +8,9 @@ SuperLink runs.) A key that was removed cannot come back: its client makes a new
 import logging
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flwr.server.superlink.linkstate import LinkState
@@ -18,20 +19,14 @@ log = logging.getLogger("sottovoce")
 _EVERY = 2.0  # seconds
 
 
-class States(Protocol):
-    """A SuperLink's own access to its state: Flower's `LinkStateFactory`."""
-
-    def state(self) -> "LinkState": ...
-
-
-def keep_up(factory: States, folder: Path) -> None:
-    """Register the keys in `folder` now, and go on looking."""
+def keep_up(states: "Callable[[], LinkState]", folder: Path) -> None:
+    """Register the keys in `folder` now, and go on looking. `states`: a SuperLink's own access to its state."""
     refused: set[bytes] = set()  # contents of files that cannot be let in, each told once
     last_error: list[str] = []
 
     def look() -> None:
         try:
-            _match(factory.state(), folder, refused)
+            _match(states(), folder, refused)
             last_error.clear()
         except Exception as error:  # of Flower's database too; who may join stays as it was
             if str(error) not in last_error:

@@ -138,7 +138,7 @@ def start(arguments: list[str]) -> None:
             entrance = fleet_only(app, fleet[1])
         log.info("the operator's commands come in at %s, port %d, from this machine alone", host, port)
         if nodes is not None:
-            registration.keep_up(app.state.linkstate_factory, nodes)
+            registration.keep_up(app.state.linkstate_factory.state, nodes)
         # One parser of requests, which refuses a body of two lengths; and no other protocol beside it.
         settings |= {"http": "httptools", "ws": "none", "limit_concurrency": CONNECTIONS}
         with suppress(KeyboardInterrupt):
