@@ -16,8 +16,7 @@ from sottovoce.auditing import noise as audit_noise
 from sottovoce.auditing import promise as audit_promise
 from sottovoce.auditing import ratio as audit_ratio
 from sottovoce.auditing import score as stats
-from sottovoce.auditing.membership import curve
-from sottovoce.auditing.one_run import epsilon_from_one_run
+from sottovoce.auditing.one_run import curve, epsilon_from_one_run
 from sottovoce.auditing.tape import Made
 from sottovoce.core.check import InvalidInput
 from sottovoce.privacy.accounting import gaussian_epsilon
