@@ -24,6 +24,7 @@ from sottovoce.auditing.finding import Finding, conclude
 from sottovoce.auditing.game import Game, Player, Sampling, streams_of
 from sottovoce.auditing.ratio import Table, exact_epsilon
 from sottovoce.auditing.tape import Made
+from sottovoce.core.arrays import AnyArray, Floats, Integers
 from sottovoce.core.random.streams import SERVER, About, Purpose, Streams
 
 LINEAR = 1e-7  # relative: how closely b + M ξ must reproduce the messages
@@ -92,7 +93,7 @@ class Probe(Streams):
         self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> np.ndarray:
         ids = [self.numbers.of((int(client), round_, int(purpose), question), count) for client in clients]
-        return self.choose(np.concatenate(ids)).reshape(self.runs or 1, len(clients), count)
+        return self.choose(np.concatenate(ids)).astype(np.float64).reshape(self.runs or 1, len(clients), count)
 
     def bits(
         self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
@@ -110,9 +111,7 @@ Messages = Callable[[int, Probe], np.ndarray]
 """messages(side, streams): all numbers that were sent on this side's data with these streams, (runs, numbers)."""
 
 
-def transcript_mu(
-    messages: Messages, seed: int, at_once: int, progress: Callable[[int, int], None] = lambda done, of: None
-) -> float:
+def transcript_mu(messages: Messages, seed: int, at_once: int, progress: Callable[[int, int], None]) -> float:
     """mu of the pair of transcripts; inf if a single message identifies the data set. `NotLinear` if they are not."""
     numbers = Numbers()
     noise = np.random.default_rng(seed).standard_normal((TRIES, MOST_NUMBERS))
@@ -132,7 +131,7 @@ def transcript_mu(
         response = np.empty((numbers.count, sent.shape[1]))
         for low in range(0, numbers.count, at_once):
             high = min(low + at_once, numbers.count)
-            units = Probe(seed, high - low, lambda ids, low=low, high=high: _units(ids, low, high), numbers)
+            units = Probe(seed, high - low, partial(np.equal, np.arange(low, high)[:, None]), numbers)
             response[low:high] = messages(side, units) - sent[0]
             progress(high, numbers.count)
         size = np.abs(sent).max() + 1e-300
@@ -147,10 +146,6 @@ def transcript_mu(
     if same_support(apart[0], columns(0, here), columns(1, there)):
         raise NotLinear("neighbours react differently to the same noise")
     return float("inf")
-
-
-def _units(ids: np.ndarray, low: int, high: int) -> np.ndarray:
-    return (ids == np.arange(low, high)[:, None]).astype(np.float64)
 
 
 def distance(shift: np.ndarray, columns: np.ndarray) -> float:
@@ -255,14 +250,8 @@ class ChosenBatches(Streams):
         return self
 
     def uniform_rows(
-        self,
-        clients: np.ndarray,
-        sizes: np.ndarray,
-        round_: int,
-        purpose: Purpose,
-        question: int = 0,
-        about: About = None,
-    ) -> np.ndarray:
+        self, clients: AnyArray, sizes: Integers, round_: int, purpose: Purpose, question: int = 0, about: About = None
+    ) -> Floats:
         draws = super().uniform_rows(clients, sizes, round_, purpose, question)
         for place in np.flatnonzero(np.asarray(clients) == self.client):
             number = int(self.questions.of((round_, int(purpose), question), 1)[0])

@@ -45,26 +45,21 @@ def _choice(plan: Plan) -> list[str]:
 
 
 def _noise(plan: Plan) -> list[str]:
-    clients, message = len(plan.problem.sizes), "upload" if plan.privacy.unit == "client" else "answer"
-    return [
-        f"Clip: {plan.privacy.clip:.3g}, by the loss and the bound on rows.",
+    privacy, clients = plan.privacy, len(plan.problem.sizes)
+    message = "upload" if privacy.unit == "client" else "answer"
+    sentences = [
+        f"Clip: {privacy.clip:.3g}, by the loss and the bound on rows.",
         f"Noise: {plan.noise_multiplier:.4g} times the sensitivity, a deviation of {plan.noise_std:.3g} on each "
         f"coordinate of a client's {message} and of {plan.noise_std / np.sqrt(clients):.2g} on the mean over {clients} "
         "clients.",
-        *_seen(plan),
     ]
-
-
-def _seen(plan: Plan) -> list[str]:
-    """Who is trusted for what, where only sums are seen."""
-    privacy = plan.privacy
-    if not privacy.sums:
-        return []
-    return [
-        f"Only sums are seen: over at least {privacy.least} of {privacy.roster} clients, of which at most "
-        f"{privacy.colluders} share what they know with the server. The noise of {privacy.honest} honest ones hides a "
-        f"{privacy.unit}, so each adds 1/√{privacy.honest} of what it would add if every message were seen."
-    ]
+    if privacy.sums:  # who is trusted for what
+        sentences.append(
+            f"Only sums are seen: over at least {privacy.least} of {privacy.roster} clients, of which at most "
+            f"{privacy.colluders} share what they know with the server. The noise of {privacy.honest} honest ones "
+            f"hides a {privacy.unit}, so each adds 1/√{privacy.honest} of what it would add if every message were seen."
+        )
+    return sentences
 
 
 def _expectation(plan: Plan) -> list[str]:
