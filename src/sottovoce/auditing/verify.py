@@ -239,14 +239,14 @@ def _evaluation(path: Path, result: Result) -> str:
     for run, made in enumerate(result.evaluations):
         same = saved_runs[run]["estimates"] == whole_files.finite(made.to_dict()["estimates"])
         check.require(same, store.EVALUATION, "has estimates that do not follow from its counts")
-        _owners(result, run, made)
-        _noise(result, made)
-        _records(result.config, asked, made)
-        _bins(result, asked, models[run], made)
+        _evaluation_owners(result, run, made)
+        _evaluation_noise(result, made)
+        _evaluation_records(result.config, asked, made)
+        _evaluation_bins(result, asked, models[run], made)
     return "the private estimates and their intervals follow from noisy counts of the owners that were charged for them"
 
 
-def _owners(result: Result, run: int, made: PrivateEvaluation) -> None:
+def _evaluation_owners(result: Result, run: int, made: PrivateEvaluation) -> None:
     """Who answered was charged for it. An answer of another machine may be charged and lost on its way."""
     clients = result.config.get("clients")
     if result.charges is None:
@@ -271,14 +271,14 @@ def _charged(result: Result, history: History) -> bool | None:
     return None
 
 
-def _noise(result: Result, made: PrivateEvaluation) -> None:
+def _evaluation_noise(result: Result, made: PrivateEvaluation) -> None:
     planned = () if result.charges is None else result.charges.planned
     deviation = deviation_of(planned, _replaced(result.config)) * float(np.sqrt(made.owners))
     rule = f"the noise that was charged for has deviation {deviation:g}"
     check.require(bool(np.isclose(made.deviation, deviation)), store.EVALUATION, rule, made.deviation)
 
 
-def _records(config: Json, asked: Evaluation, made: PrivateEvaluation) -> None:
+def _evaluation_records(config: Json, asked: Evaluation, made: PrivateEvaluation) -> None:
     """How many records were counted, as far as public sizes and the sum of the counts tell."""
     public = _replaced(config)
     check.require(public == (made.records is not None), store.EVALUATION, "records must be stated where it is public")
@@ -296,7 +296,7 @@ def _records(config: Json, asked: Evaluation, made: PrivateEvaluation) -> None:
         check.require(bool(fits), store.EVALUATION, "its counts do not add up to its records", made.records)
 
 
-def _bins(result: Result, asked: Evaluation, model: np.ndarray, made: PrivateEvaluation) -> None:
+def _evaluation_bins(result: Result, asked: Evaluation, model: np.ndarray, made: PrivateEvaluation) -> None:
     """Where bins end follows from the model and the bound on rows.
 
     The loss of a neural model is in no file, and neither is a bound that the loader of a named data set stated.

@@ -1,4 +1,4 @@
-"""What a plan starts from and what it is: the problem (public numbers only), tasks by rule, and the chosen one."""
+"""The problem that a plan is for, in public numbers; how good tasks were on synthetic rows; and the plan itself."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -54,11 +54,8 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     library, code = get_plotlyjs(), packaged_text("report", "page.js")
     kind = "Report on" if len(groups) == 1 else "Comparison of"
     heading = title or f"{kind} {_listed(group.name for group in groups)}"
-    progress, traffic, spending = (
-        charts.progress_charts(groups),
-        charts.bytes_charts(groups),
-        charts.spending_charts(groups),
-    )
+    progress, traffic = charts.progress_charts(groups), charts.bytes_charts(groups)
+    spending = charts.spending_charts(groups)
     sections = (
         ("short", "In short", _short(groups)),
         ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _spending_note(groups, spending)))),
