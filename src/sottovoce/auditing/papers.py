@@ -110,18 +110,14 @@ def paper_claims() -> Iterator[tuple[Game, dict[int, str]]]:
 
 def _dp_admm_claims() -> Iterator[tuple[Game, dict[int, str]]]:
     """Section VI-B: 100 rounds at (0.2, 1e-3) each, 400 records, 104 features, as corrected and as printed."""
-    constants, privacy, rounds = {"rho": 0.1, "c_w": 89.0}, Published(0.2, 1e-3), 100
-    corrected = Game(DPADMM(**constants), canary(1, 400, 104), Objective(Linear(bend=0.25), L2(1e-6)), privacy, rounds)
-    yield (
-        corrected,
-        {
-            WHOLE: "Theorem 2, (56): 100 rounds, noise of deviation σ",
-            UPLOAD: "Theorem 1: the worst of 100 uploads, deviation σ",
-        },
-    )
+    privacy, rounds, goal = Published(0.2, 1e-3), 100, Objective(Linear(bend=0.25), L2(1e-6))
+    corrected = Game(DPADMM(rho=0.1, c_w=89.0), canary(1, 400, 104), goal, privacy, rounds)
+    whole = "Theorem 2, (56): 100 rounds, noise of deviation σ"
+    upload = "Theorem 1: the worst of 100 uploads, deviation σ"
+    yield corrected, {WHOLE: whole, UPLOAD: upload}
     meant = gaussian_epsilon(paper_noise.dp_admm_exact_mu(rounds, privacy.epsilon, privacy.delta), privacy.delta)
     claim = (math.ceil(meant * 100) / 100, privacy.delta)  # what deviation σ gives
-    printed = replace(corrected, algorithm=MatrixNormalDPADMM(**constants), claim=claim)
+    printed = replace(corrected, algorithm=MatrixNormalDPADMM(rho=0.1, c_w=89.0), claim=claim)
     yield printed, {WHOLE: "as printed, a matrix normal: deviation σ²"}
 
 
