@@ -14,7 +14,7 @@ messages on it (`Tape`).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
@@ -23,7 +23,6 @@ import numpy as np
 from sottovoce.auditing.finding import Finding, conclude
 from sottovoce.auditing.game import Game, Player, Sampling, streams_of
 from sottovoce.auditing.ratio import Table, exact_epsilon
-from sottovoce.auditing.tape import Made
 from sottovoce.core.arrays import AnyArray, Floats, Integers
 from sottovoce.core.random.streams import SERVER, About, Purpose, Streams
 
@@ -78,16 +77,23 @@ class Numbers:
         return self.places[key]
 
 
-@dataclass(frozen=True)
-class Probe(Streams):
-    """Streams whose normal numbers are chosen: `choose(numbers)` gives them as (runs, numbers). The server's public
-    random numbers are the same in all runs."""
+Choose = Callable[[np.ndarray], np.ndarray]
+"""choose(places): the numbers that the audit wants at these places of `Numbers`, (runs, places)."""
 
-    choose: Callable[[np.ndarray], np.ndarray] = field(default=lambda ids: np.zeros((1, len(ids))), compare=False)
+
+@dataclass(frozen=True)
+class Chosen(Streams):
+    """Streams of which the audit chooses some numbers."""
+
+    choose: Choose = field(default=lambda ids: np.zeros((1, len(ids))), compare=False)
     numbers: Numbers = field(default_factory=Numbers, compare=False)
 
-    def derived(self, about: str) -> "Probe":
+    def derived(self, about: str) -> "Chosen":
         return self
+
+
+class Probe(Chosen):
+    """Streams whose normal numbers are chosen. The server's public random numbers are the same in all runs."""
 
     def normal(
         self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
@@ -213,61 +219,49 @@ class _Inclusions:
     def effects(self, side: int) -> np.ndarray:
         """What one inclusion in each question's batch changes in the messages: (questions, numbers)."""
         runs, seed = self.table.runs, self.sampling.seed
-        never = self._sent(side, 0, lambda number: np.zeros(runs, dtype=bool))[0]
-        count, effects = self.questions.count, []
+        never = self._sent(side, 0, lambda ids: np.zeros((runs, len(ids))))[0]
+        count, parts = self.questions.count, []
         for low in range(0, count, runs):
-            moved = self._sent(side, 0, lambda number, low=low: np.arange(low, low + runs) == number)
-            effects.append((moved - never)[: count - low])
+            moved = self._sent(side, 0, partial(np.equal, np.arange(low, low + runs)[:, None]))
+            parts.append((moved - never)[: count - low])
             self.sampling.progress("batches", side * count + low, 2 * count)
-        chosen = np.random.default_rng(seed).random((runs, count)) < 0.2
+        effects, chosen = np.concatenate(parts), np.random.default_rng(seed).random((runs, count)) < 0.2
         chosen[0] = False
-        moved = self._sent(side, 1, lambda number: chosen[:, number])
-        if not linear_in_batches(moved[0], moved, chosen, np.concatenate(effects)):
+        moved = self._sent(side, 1, lambda ids: chosen[:, ids])
+        close = 1e3 * LINEAR * (np.abs(moved).max() + 1.0)
+        if not np.allclose(moved[0] + chosen @ effects, moved, rtol=0, atol=close):
             raise NotLinear("inclusions do not add up")
-        return np.concatenate(effects)
+        return effects
 
-    def _sent(self, side: int, run: int, choose: Callable[[int], np.ndarray]) -> np.ndarray:
-        """What the client would send in each run, in units of noise, if past messages were those of run `run`."""
-        streams = ChosenBatches(self.sampling.seed, self.table.runs, self.client, choose, self.questions)
+    def _sent(self, side: int, run: int, choose: Choose) -> np.ndarray:
+        """What the client would send in each run before noise is added, in units of that noise: (runs, numbers).
+
+        Past messages are those of run `run`.
+        """
+        streams = ChosenBatches(self.sampling.seed, self.table.runs, choose, self.questions, self.client)
         past = [np.broadcast_to(answer[run], answer.shape) for answer in self._past.answers]
         forced = self.table.game.tape(past)
         self.table.players[side].play(streams, tape=forced)
         self.played += self.table.runs
         if None in forced.made:
             raise NotLinear("noise is not added at the door")
-        return whitened(forced.all_made)
+        return np.concatenate([(one.exact / one.scale).reshape(len(one.exact), -1) for one in forced.all_made], axis=1)
 
 
 @dataclass(frozen=True)
-class ChosenBatches(Streams):
-    """Streams whose batches hold the first record of one client in the runs that `choose(question)` names."""
+class ChosenBatches(Chosen):
+    """Streams whose batches hold the first record of one client in the runs where 1 is chosen for the question."""
 
     client: int = 0
-    choose: Callable[[int], np.ndarray] = field(default=lambda question: np.zeros(1, dtype=bool), compare=False)
-    questions: Numbers = field(default_factory=Numbers, compare=False)
-
-    def derived(self, about: str) -> "ChosenBatches":
-        return self
 
     def uniform_rows(
         self, clients: AnyArray, sizes: Integers, round_: int, purpose: Purpose, question: int = 0, about: About = None
     ) -> Floats:
         draws = super().uniform_rows(clients, sizes, round_, purpose, question)
         for place in np.flatnonzero(np.asarray(clients) == self.client):
-            number = int(self.questions.of((round_, int(purpose), question), 1)[0])
-            draws[..., int(sizes[:place].sum())] = np.where(self.choose(number), 0.0, 1.0)
+            inside = self.choose(self.numbers.of((round_, int(purpose), question), 1))[:, 0]
+            draws[..., int(sizes[:place].sum())] = np.where(inside, 0.0, 1.0)
         return draws
-
-
-def whitened(made: Sequence[Made]) -> np.ndarray:
-    """The values before noise was added, in units of that noise: (runs, numbers)."""
-    return np.concatenate([(one.exact / one.scale).reshape(len(one.exact), -1) for one in made], axis=1)
-
-
-def linear_in_batches(base: np.ndarray, moved: np.ndarray, chosen: np.ndarray, responses: np.ndarray) -> bool:
-    """Whether `moved` is the sum of the responses to the inclusions that were `chosen` (runs, questions)."""
-    predicted = base + chosen @ responses
-    return bool(np.allclose(predicted, moved, rtol=0, atol=1e3 * LINEAR * (np.abs(moved).max() + 1.0)))
 
 
 def epsilon_of_scores(here: np.ndarray, there: np.ndarray, rate: float, delta: float) -> float:
