@@ -10,14 +10,12 @@ from scipy.special import ndtr
 from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from sottovoce.auditing import batches as audit_batches
 from sottovoce.auditing import exact as audit_exact
 from sottovoce.auditing import noise as audit_noise
 from sottovoce.auditing import promise as audit_promise
 from sottovoce.auditing import ratio as audit_ratio
 from sottovoce.auditing import score as stats
-from sottovoce.auditing.membership import curve
-from sottovoce.auditing.one_run import epsilon_from_one_run
+from sottovoce.auditing.one_run import curve, epsilon_from_one_run
 from sottovoce.auditing.tape import Made
 from sottovoce.core.check import InvalidInput
 from sottovoce.privacy.accounting import gaussian_epsilon
@@ -187,16 +185,16 @@ def test_tails_of_coins_and_noise() -> None:
     brute = np.zeros(3)
     for coins in itertools.product((0, 1), repeat=4):
         weight = math.prod(rate if coin else 1 - rate for coin in coins)
-        brute += weight * ndtr(np.dot(coins, steps) * audit_batches.STEP - thresholds)
-    np.testing.assert_allclose(audit_batches._tail(steps, rate, thresholds), brute, rtol=1e-10)
+        brute += weight * ndtr(np.dot(coins, steps) * audit_exact.STEP - thresholds)
+    np.testing.assert_allclose(audit_exact._tail(steps, rate, thresholds), brute, rtol=1e-10)
 
 
 def test_scores_against_secret_batches() -> None:
     here = np.array([[0.4, 0.0], [0.0, 0.3]])
-    always = audit_batches.epsilon_of_scores(here, -here, 1.0, 1e-5)
+    always = audit_exact.epsilon_of_scores(here, -here, 1.0, 1e-5)
     assert 0.98 * gaussian_epsilon(1.0, 1e-5) < always <= gaussian_epsilon(1.0, 1e-5)
-    assert audit_batches.epsilon_of_scores(here, -here, 0.1, 1e-5) < always
-    assert audit_batches.epsilon_of_scores(here, here, 0.5, 1e-5) == 0.0
+    assert audit_exact.epsilon_of_scores(here, -here, 0.1, 1e-5) < always
+    assert audit_exact.epsilon_of_scores(here, here, 0.5, 1e-5) == 0.0
 
 
 def test_membership_curve_is_scikit_learns() -> None:

@@ -22,6 +22,7 @@ from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.repetitions import interval
 from sottovoce.experiment.train import run_task
 from sottovoce.planning.problem import Plan, Problem
+from sottovoce.privacy.modes import Proven
 from tests.deployments import (
     NAME,
     SECURE,
@@ -238,7 +239,7 @@ def test_records_weigh_the_same_where_their_number_is_stated(files: list[Path], 
 
 
 def test_the_run_file_of_a_plan_is_one_of_a_deployment() -> None:
-    problem = Problem([400] * 3, 4, 1.0, 1e-5, secure=True)
+    problem = Problem([400] * 3, 4, Proven(1.0, 1e-5, noise="secure"))
     task = problem.task("auto")
     plan = Plan(problem, task, interval(np.ones(2)), 0.9, 0.9, 0.5, 1.0, (), ())
     tables = {name: table for name, table in plan.tables().items() if name != "data"}

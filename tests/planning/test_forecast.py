@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,14 @@ BUDGET: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-3}
 GOALS = [Objective(loss, scale="records") for loss in (Logistic(), Softmax(3), Squared())]
 
 
+def a_problem(**known: Any) -> Problem:
+    """One with this promise and these public numbers; for the rest there are usual ones."""
+    promise = {field.name: known.pop(field.name) for field in fields(Proven) if field.name in known}
+    return Problem(**({"sizes": SIZES, "features": FEATURES} | known), privacy=Proven(**promise))
+
+
 def choose(**known: Any) -> Plan:
-    return forecast.choose(Problem(**({"sizes": SIZES, "features": FEATURES} | known)))
+    return forecast.choose(a_problem(**known))
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +52,7 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.loss.name)
 def test_synthetic_rows_are_as_hard_as_asked_and_as_long_as_promised(goal: Objective) -> None:
     for spectrum in ("correlated", "independent"):
-        problem = Problem([300, 200], 4, 1.0, 1e-5, goal, row_bound=2.0, best=0.8, seed=1)
+        problem = Problem([300, 200], 4, Proven(1.0, 1e-5), goal, row_bound=2.0, best=0.8, seed=1)
         world = synthetic.world_of(problem, spectrum)
         assert world.federation.sizes.tolist() == [300, 200]
         np.testing.assert_allclose(np.linalg.norm(world.federation.X, axis=1), 2.0, rtol=1e-8)
@@ -58,7 +64,7 @@ def test_synthetic_rows_are_as_hard_as_asked_and_as_long_as_promised(goal: Objec
 
 
 def test_classes_are_balanced_as_asked_and_as_hard() -> None:
-    world = synthetic.world_of(Problem([3000], 4, 1.0, 1e-5, best=0.9, seed=1, balance=0.2))
+    world = synthetic.world_of(Problem([3000], 4, Proven(1.0, 1e-5), best=0.9, seed=1, balance=0.2))
     assert world.truth[:, 1].mean() == pytest.approx(0.2, abs=1e-6)
     assert world.truth.max(axis=1).mean() == pytest.approx(0.9, abs=1e-6)
     assert world.constant() == pytest.approx(0.8, abs=1e-6)
@@ -67,7 +73,7 @@ def test_classes_are_balanced_as_asked_and_as_hard() -> None:
 
 def test_quality_and_auc_are_what_drawn_labels_say_on_average() -> None:
     goal = Objective(Logistic(), scale="records")
-    world = synthetic.world_of(Problem([500], 4, 1.0, 1e-5, goal, best=0.8, seed=2))
+    world = synthetic.world_of(Problem([500], 4, Proven(1.0, 1e-5), goal, best=0.8, seed=2))
     model = world.optimum() + np.array([3.0, 0.0, -2.0, 0.0])
     rng = np.random.default_rng(0)
     said = goal.loss.predict(goal.loss.scores(world.test, model))
@@ -117,7 +123,7 @@ def test_the_same_question_gets_the_same_answer_and_another_seed_its_own() -> No
 def test_fewer_rows_are_simulated_sizes_under_the_noise_that_all_will_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(problems, "QUICK", 600)
     monkeypatch.setattr(problems, "ROWS_PER_PARAMETER", 1)
-    problem = Problem((100, 300), 3, 1.0, 1e-4, GOAL, "record", False, 1.0, 0.85, None, 0)
+    problem = Problem((100, 300), 3, Proven(1.0, 1e-4))
     assert problem.simulated_sizes == (50, 150)
     for method in (DPSGD(), FedPLT(variant="B")):
         task = Task(method, GOAL, Proven(1.0, 1e-4, 0.5), rounds=20)
@@ -126,7 +132,7 @@ def test_fewer_rows_are_simulated_sizes_under_the_noise_that_all_will_have(monke
             event = own.privacy.plan(method.asks(), 20, np.array(sizes), row_bound=1.0)[0]
             noises.append(event.noise_multiplier / np.array(sizes))
         np.testing.assert_allclose(noises[1], noises[0], rtol=1e-6)
-    whole = Problem((100, 300), 3, 1.0, 1e-4, GOAL, "client", False, 1.0, 0.85, None, 0)
+    whole = Problem((100, 300), 3, Proven(1.0, 1e-4, unit="client"))
     task = replace(task, privacy=Proven(1.0, 1e-4, 0.5, unit="client"))
     assert whole.simulated(task) == task
 
@@ -138,7 +144,7 @@ def test_a_budget_per_client_is_planned_with_clipped_uploads() -> None:
 
 
 def test_secure_noise_is_planned_for() -> None:
-    chosen = choose(secure=True, **BUDGET)
+    chosen = choose(noise="secure", **BUDGET)
     assert chosen.privacy.noise == "secure"
     event = chosen.problem.events(chosen.task)[-1]
     assert event.mechanism == "discrete-gaussian"
@@ -188,7 +194,7 @@ def test_a_forecast_is_made_in_the_world_of_the_choice_and_in_others() -> None:
     here = synthetic.world_of(chosen.problem, "correlated")
     assert chosen.without_privacy == here.quality(here.optimum())
     for epsilon, quality in (chosen.curve[0], chosen.curve[-1]):
-        other_budget = replace(chosen.problem, epsilon=epsilon)
+        other_budget = replace(chosen.problem, privacy=replace(chosen.problem.privacy, epsilon=epsilon))
         assert quality == forecast._tried(other_budget.task("auto"), here, other_budget, 2).mean
     other = synthetic.world_of(chosen.problem, "independent")
     assert chosen.independent is not None
@@ -275,8 +281,8 @@ def test_bad_input_ends_with_code_2_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_plan_for_sums_says_who_is_trusted_and_its_file_runs_with_less_noise(tmp_path: Path) -> None:
-    known: dict[str, Any] = BUDGET | {"sizes": (40,) * 6, "features": FEATURES}
-    plan, alone = forecast.choose(Problem(**known, observer="sums")), forecast.choose(Problem(**known))
+    known: dict[str, Any] = BUDGET | {"sizes": (40,) * 6}
+    plan, alone = choose(**known, observer="sums"), choose(**known)
     assert "over at least 6 of 6 clients, of which at most 2 share" in " ".join(words.reasons(plan))
     assert plan.noise_std < alone.noise_std
     assert {trial.task.algorithm.name for trial in plan.trials} <= {
@@ -285,4 +291,4 @@ def test_a_plan_for_sums_says_who_is_trusted_and_its_file_runs_with_less_noise(t
     told = tomllib.loads(plan.run_file())["privacy"]
     assert (told["observer"], told["least"], told["colluders"], told["roster"]) == ("sums", 6, 2, 6)
     with pytest.raises(InvalidInput, match="colluders must be fewer than least"):
-        Problem(**known, observer="sums", least=3, colluders=3)
+        a_problem(**known, observer="sums", least=3, colluders=3)

@@ -20,7 +20,7 @@ from sottovoce.experiment.predict import predictions, to_csv
 from sottovoce.experiment.saved import load_result
 from sottovoce.problems import data as datasets
 from sottovoce.report import export, page
-from sottovoce.report.model_card import model_card
+from sottovoce.report.export import model_card
 from sottovoce.report.runs import run_folders
 from tests.cli.test_cli import call
 from tests.experiment.test_schema_parties import SPLIT

@@ -5,7 +5,7 @@ of four statistics that applies is used:
 
 1. exact: the shift between the neighbours does not depend on the past, or the transcript is linear in Gaussian noise.
    Epsilon is computed, and runs only check that this is so (`ratio.py`, `exact.py`);
-2. computed: if batches are secret, the exact power of the best linear score (`batches.py`);
+2. computed: if batches are secret, the exact power of the best linear score (`exact.py`);
 3. ratio: the true likelihood ratio of each run, computed by forcing the values of one run on another (`ratio.py`);
 4. score: a linear score of the messages, learnt on pilot runs. It trusts nothing but the messages (`score.py`).
 
@@ -18,8 +18,7 @@ import time
 from dataclasses import replace
 from typing import Literal
 
-from sottovoce.auditing.batches import by_batches
-from sottovoce.auditing.exact import by_probing
+from sottovoce.auditing.exact import by_batches, by_probing
 from sottovoce.auditing.finding import Comparison, Finding, shown
 from sottovoce.auditing.game import Game, Player, Progress, Sampling, columns_promise, silent, worst_case
 from sottovoce.auditing.ratio import by_ratio

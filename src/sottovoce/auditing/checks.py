@@ -181,11 +181,10 @@ def noise_and_charges(game: Game, path: str, seed: int, player: Player | None = 
 def charges(player: Player, answers: Sequence[Answer], world: World, path: str) -> list[Check]:
     """What was answered, what the ledger says was answered, and what it costs by a second accountant."""
     promises, place = world.promises, player.place
-    assert place.ledger is not None
     answered = np.zeros((len(promises), place.n), dtype=np.int64)
     for answer, _ in expected(world, answers):
         answered[world.number_of(answer), answer.local] += 1
-    spent = [place.ledger.spent(client) for client in range(place.n)]
+    spent = [player.spent(client) for client in range(place.n)]
     events = list(dict.fromkeys(event for charged in spent for event in charged))
     kinds = {(event.mechanism, event.relation, event.sampling) for event in events}
     wanted = {(promise.mechanism, promise.relation, promise.sampling) for promise in promises}

@@ -4,8 +4,16 @@ If all losses are linear (or quadratic), every message is b + M ξ with ξ stand
 wherever they are drawn and whether or not anyone sees them. A run with ξ = 0 shows b; a run with a single 1 in ξ shows
 a column of M. Two neighbours with the same M are two Gaussians with the same covariance M M'. They are as hard to tell
 apart as N(0, 1) and N(mu, 1), mu² = (b − b')' (M M')⁻¹ (b − b').
+
+If batches are secret (`by_batches`), the audit chooses which of them hold the canary. All other records are blank, so a
+batch matters only in whether it holds the canary: a coin I_j of known probability for each question. If losses are
+linear, the j-th inclusion moves later messages by a fixed h_j. Then the messages, in units of their noise and without
+their predictable part, are Σ_j I_j h_j + ξ. Their score along any w is a sum of independent coins plus a Gaussian; its
+tails are computed, not sampled. To find the h_j, the audit chooses the batches of the true code and forces past
+messages on it (`Tape`).
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -13,14 +21,16 @@ from functools import lru_cache, partial
 import numpy as np
 
 from sottovoce.auditing.finding import Finding, conclude
-from sottovoce.auditing.game import Game, Player, Sampling
-from sottovoce.auditing.ratio import exact_epsilon
+from sottovoce.auditing.game import Game, Player, Sampling, streams_of
+from sottovoce.auditing.ratio import Table, exact_epsilon
+from sottovoce.core.arrays import AnyArray, Floats, Integers
 from sottovoce.core.random.streams import SERVER, About, Purpose, Streams
 
 LINEAR = 1e-7  # relative: how closely b + M ξ must reproduce the messages
 MOST_NUMBERS = 40_000  # drawn in a run: each of them needs a run of its own
 TRIES = 5  # runs with noise that check b + M ξ
 MOST_MESSAGES = 4_000  # numbers sent in a run
+STEP = 1e-3  # of the grid that shifts are rounded to, in standard deviations of the noise; always to the safe side
 
 
 class NotLinear(Exception):
@@ -67,22 +77,29 @@ class Numbers:
         return self.places[key]
 
 
-@dataclass(frozen=True)
-class Probe(Streams):
-    """Streams whose normal numbers are chosen: `choose(numbers)` gives them as (runs, numbers). The server's public
-    random numbers are the same in all runs."""
+Choose = Callable[[np.ndarray], np.ndarray]
+"""choose(places): the numbers that the audit wants at these places of `Numbers`, (runs, places)."""
 
-    choose: Callable[[np.ndarray], np.ndarray] = field(default=lambda ids: np.zeros((1, len(ids))), compare=False)
+
+@dataclass(frozen=True)
+class Chosen(Streams):
+    """Streams of which the audit chooses some numbers."""
+
+    choose: Choose = field(default=lambda ids: np.zeros((1, len(ids))), compare=False)
     numbers: Numbers = field(default_factory=Numbers, compare=False)
 
-    def derived(self, about: str) -> "Probe":
+    def derived(self, about: str) -> "Chosen":
         return self
+
+
+class Probe(Chosen):
+    """Streams whose normal numbers are chosen. The server's public random numbers are the same in all runs."""
 
     def normal(
         self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> np.ndarray:
         ids = [self.numbers.of((int(client), round_, int(purpose), question), count) for client in clients]
-        return self.choose(np.concatenate(ids)).reshape(self.runs or 1, len(clients), count)
+        return self.choose(np.concatenate(ids)).astype(np.float64).reshape(self.runs or 1, len(clients), count)
 
     def bits(
         self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
@@ -100,9 +117,7 @@ Messages = Callable[[int, Probe], np.ndarray]
 """messages(side, streams): all numbers that were sent on this side's data with these streams, (runs, numbers)."""
 
 
-def transcript_mu(
-    messages: Messages, seed: int, at_once: int, progress: Callable[[int, int], None] = lambda done, of: None
-) -> float:
+def transcript_mu(messages: Messages, seed: int, at_once: int, progress: Callable[[int, int], None]) -> float:
     """mu of the pair of transcripts; inf if a single message identifies the data set. `NotLinear` if they are not."""
     numbers = Numbers()
     noise = np.random.default_rng(seed).standard_normal((TRIES, MOST_NUMBERS))
@@ -122,7 +137,7 @@ def transcript_mu(
         response = np.empty((numbers.count, sent.shape[1]))
         for low in range(0, numbers.count, at_once):
             high = min(low + at_once, numbers.count)
-            units = Probe(seed, high - low, lambda ids, low=low, high=high: _units(ids, low, high), numbers)
+            units = Probe(seed, high - low, partial(np.equal, np.arange(low, high)[:, None]), numbers)
             response[low:high] = messages(side, units) - sent[0]
             progress(high, numbers.count)
         size = np.abs(sent).max() + 1e-300
@@ -137,10 +152,6 @@ def transcript_mu(
     if same_support(apart[0], columns(0, here), columns(1, there)):
         raise NotLinear("neighbours react differently to the same noise")
     return float("inf")
-
-
-def _units(ids: np.ndarray, low: int, high: int) -> np.ndarray:
-    return (ids == np.arange(low, high)[:, None]).astype(np.float64)
 
 
 def distance(shift: np.ndarray, columns: np.ndarray) -> float:
@@ -171,3 +182,122 @@ def same_support(shift: np.ndarray, one: np.ndarray, other: np.ndarray) -> bool:
     far = [bases[1] - (bases[1] @ bases[0].T) @ bases[0], shift - (shift @ bases[0].T) @ bases[0]]
     size = float(np.linalg.norm(shift)) + 1e-300
     return bool(np.abs(far[0]).max(initial=0.0) < 1e-6 and np.linalg.norm(far[1]) < 1e-6 * size)
+
+
+# ------------------------------------------------------------------------------------------------------ secret batches
+
+
+def by_batches(game: Game, sampling: Sampling) -> Finding | None:
+    """A bound from computed tails, if batches are secret and each inclusion of a canary has a fixed effect."""
+    if not (game.secret_batches and game.neighbours.alone):
+        return None
+    at_once = max(8, min(game.at_once, game.questions))
+    probing = _Inclusions(game, sampling, Table(game, at_once))
+    try:
+        here, there = probing.effects(0), probing.effects(1)
+    except NotLinear:
+        return None
+    client, door = game.neighbours.client, probing.table.players[0].place.door
+    rate = float(door.rates(game.asks.batch)[client, 0])
+    evidence = f"{probing.table.evidence}, which records were drawn being secret"
+
+    def bound(_: slice, delta: float) -> float:
+        return epsilon_of_scores(here, there, rate, delta)
+
+    return conclude(game, "computed", evidence, probing.played, bound)
+
+
+class _Inclusions:
+    """Finds out what each inclusion of the canary does to the messages, by choosing batches for the true code."""
+
+    def __init__(self, game: Game, sampling: Sampling, table: Table) -> None:
+        self.client, self.sampling, self.table = game.neighbours.client, sampling, table
+        self.questions, self.played = Numbers(), table.runs
+        self._past = game.tape()
+        table.players[0].play(streams_of(sampling.seed, "path", table.runs), tape=self._past)
+
+    def effects(self, side: int) -> np.ndarray:
+        """What one inclusion in each question's batch changes in the messages: (questions, numbers)."""
+        runs, seed = self.table.runs, self.sampling.seed
+        never = self._sent(side, 0, lambda ids: np.zeros((runs, len(ids))))[0]
+        count, parts = self.questions.count, []
+        for low in range(0, count, runs):
+            moved = self._sent(side, 0, partial(np.equal, np.arange(low, low + runs)[:, None]))
+            parts.append((moved - never)[: count - low])
+            self.sampling.progress("batches", side * count + low, 2 * count)
+        effects, chosen = np.concatenate(parts), np.random.default_rng(seed).random((runs, count)) < 0.2
+        chosen[0] = False
+        moved = self._sent(side, 1, lambda ids: chosen[:, ids])
+        close = 1e3 * LINEAR * (np.abs(moved).max() + 1.0)
+        if not np.allclose(moved[0] + chosen @ effects, moved, rtol=0, atol=close):
+            raise NotLinear("inclusions do not add up")
+        return effects
+
+    def _sent(self, side: int, run: int, choose: Choose) -> np.ndarray:
+        """What the client would send in each run before noise is added, in units of that noise: (runs, numbers).
+
+        Past messages are those of run `run`.
+        """
+        streams = ChosenBatches(self.sampling.seed, self.table.runs, choose, self.questions, self.client)
+        past = [np.broadcast_to(answer[run], answer.shape) for answer in self._past.answers]
+        forced = self.table.game.tape(past)
+        self.table.players[side].play(streams, tape=forced)
+        self.played += self.table.runs
+        if None in forced.made:
+            raise NotLinear("noise is not added at the door")
+        return np.concatenate([(one.exact / one.scale).reshape(len(one.exact), -1) for one in forced.all_made], axis=1)
+
+
+@dataclass(frozen=True)
+class ChosenBatches(Chosen):
+    """Streams whose batches hold the first record of one client in the runs where 1 is chosen for the question."""
+
+    client: int = 0
+
+    def uniform_rows(
+        self, clients: AnyArray, sizes: Integers, round_: int, purpose: Purpose, question: int = 0, about: About = None
+    ) -> Floats:
+        draws = super().uniform_rows(clients, sizes, round_, purpose, question)
+        for place in np.flatnonzero(np.asarray(clients) == self.client):
+            inside = self.choose(self.numbers.of((round_, int(purpose), question), 1))[:, 0]
+            draws[..., int(sizes[:place].sum())] = np.where(inside, 0.0, 1.0)
+        return draws
+
+
+def epsilon_of_scores(here: np.ndarray, there: np.ndarray, rate: float, delta: float) -> float:
+    """A lower bound on epsilon from the responses (questions, numbers) of two neighbours, if each batch holds the
+    canary with probability `rate`. Without sampling error; the best linear score may not be the best score."""
+    along = (here - there).sum(axis=0)
+    length = float(np.linalg.norm(along))
+    if length == 0:
+        return 0.0
+    first, second = here @ along / length, there @ along / length
+    return max(_best_threshold(first, second, rate, delta), _best_threshold(-second, -first, rate, delta))
+
+
+def _best_threshold(likely: np.ndarray, rare: np.ndarray, rate: float, delta: float) -> float:
+    """max over t of log((P(Σ I likely + Z >= t) - delta)/P(Σ I rare + Z >= t)). Both sums are rounded in the
+    direction that makes the result smaller."""
+    top = float(np.maximum(likely, 0).sum() * rate + 6 * math.sqrt(rate * np.square(likely).sum()) + 6)
+    thresholds = np.linspace(0.0, top, 400)
+    probable, seldom = _tail(np.floor(likely / STEP), rate, thresholds), _tail(np.ceil(rare / STEP), rate, thresholds)
+    good = (probable > delta) & (seldom > 1e-12)  # below, the transform is only rounding errors
+    with np.errstate(divide="ignore"):
+        bounds = np.log(np.where(good, probable - delta, 1.0)) - np.log(np.where(good, seldom, 1.0))
+    return max(0.0, float(bounds.max()))
+
+
+def _tail(steps: np.ndarray, rate: float, thresholds: np.ndarray) -> np.ndarray:
+    """P(Σ I_j steps_j · STEP + Z >= t): the distribution of the sum by a Fourier transform, then the Gaussian."""
+    from scipy.special import ndtr
+
+    low, high = int(np.minimum(steps, 0).sum()), int(np.maximum(steps, 0).sum())
+    size = 1 << max(4, (high - low + 1).bit_length())
+    angle = 2 * np.pi * np.arange(size // 2 + 1) / size
+    transform = np.ones(len(angle), dtype=np.complex128)
+    for step, count in zip(*np.unique(steps, return_counts=True), strict=True):
+        transform *= (1 - rate + rate * np.exp(-1j * angle * step)) ** int(count)
+    weights = np.maximum(np.fft.irfft(transform * np.exp(1j * angle * low), size), 0.0)
+    kept = np.flatnonzero(weights > 1e-18)
+    values = (low + kept) * STEP
+    return np.array([float(weights[kept] @ ndtr(values - t)) for t in thresholds])

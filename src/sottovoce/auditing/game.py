@@ -24,6 +24,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import local_clients
+from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems.losses import Logistic
@@ -203,6 +204,11 @@ class Player:
         game.tamper(self.place)
         self.place.measure_training = False
         self._unspent = None if self.place.ledger is None else self.place.ledger.state()
+
+    def spent(self, client: int) -> dict[Event, int]:
+        """What this client was charged for; only where there is a budget."""
+        assert self.place.ledger is not None
+        return self.place.ledger.spent(client)
 
     def play(self, streams: Streams, hear: Hear = deaf, tape: Tape | None = None, coins: Streams | None = None) -> None:
         """Play all runs once with noise from the audit, the same on both sides.

@@ -5,6 +5,7 @@ answers must be the same to the last bit, and the counts must cost their share o
 """
 
 import hashlib
+import itertools
 import math
 from dataclasses import replace
 
@@ -14,13 +15,12 @@ from sottovoce.auditing import noise as tests
 from sottovoce.auditing.checks import EXACT, judged, passed
 from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, Player, relation_of
-from sottovoce.auditing.neighbours import Neighbours
+from sottovoce.auditing.neighbours import Neighbours, equal_clients
 from sottovoce.auditing.promise import gaussian_mu
 from sottovoce.auditing.second_accountant import second_epsilon
 from sottovoce.auditing.tape import RELEASE, Answer, Recorder
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.random.streams import Streams
-from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import L2
@@ -40,9 +40,8 @@ def held_out_game(game: Game, seed: int) -> Game:
         other_X[changed] = 0.0
     else:
         other_X[changed], other_y[changed] = -X[changed], -y[changed]
-    offsets, names = np.arange(_CLIENTS + 1) * _RECORDS, tuple(map(str, range(_CLIENTS)))
-    sides = [Federation(*each, offsets, names, 1.0) for each in ((X, y), (other_X, other_y))]
-    neighbours = Neighbours(sides[0], sides[1], 0, X[changed], "one held-out record")
+    first, second = (equal_clients(*rows, _CLIENTS, 1.0) for rows in ((X, y), (other_X, other_y)))
+    neighbours = Neighbours(first, second, 0, X[changed], "one held-out record")
     objective = Objective(Logistic(), L2(0.1))
     return replace(game, neighbours=neighbours, objective=objective, evaluate=EVALUATION, rounds=min(game.rounds, 4))
 
@@ -95,25 +94,19 @@ def _counted(game: Game, answer: Answer, side: int, seed: int) -> np.ndarray:
     bins, w = EVALUATION.bins // 2, np.asarray(answer.asked["w"])
     counts = np.zeros((_RUNS, _CLIENTS, 4 + 4 * bins))
     for client, (X, y) in enumerate(game.neighbours.side(side).data()):
-        for x, label in zip(X[_held(seed, client)], y[_held(seed, client)], strict=True):
-            if not x.any() and relation_of(game.privacy) == "add-remove":
-                continue
-            for run in range(_RUNS):
-                point = w[run, 0]
-                chance = 1 / (1 + math.exp(-float(x @ point)))
-                predicted = int(chance >= 0.5)
-                most = 1 / (1 + math.exp(-float(np.linalg.norm(point))))
-                sure = max(chance, 1 - chance)
-                place = min(int((sure - 0.5) / (most - 0.5) * bins), bins - 1)
-                cell = 2 * int(label > 0) + predicted
-                counts[run, client, cell] += 1
-                counts[run, client, 4 + cell * bins + place] += 1
+        there = X.any(axis=1) | (relation_of(game.privacy) == "replace-one")
+        for record, run in itertools.product(np.flatnonzero(_held(seed, client) & there), range(_RUNS)):
+            point = w[run, 0]
+            chance, most = (1 / (1 + math.exp(-score)) for score in (X[record] @ point, np.linalg.norm(point)))
+            place = min(int((max(chance, 1 - chance) - 0.5) / (most - 0.5) * bins), bins - 1)
+            cell = 2 * int(y[record] > 0) + int(chance >= 0.5)
+            counts[run, client, cell] += 1
+            counts[run, client, 4 + cell * bins + place] += 1
     return counts
 
 
 def _charges(player: Player, answers: int) -> list[Check]:
-    assert player.place.ledger is not None
-    spent, budget = player.place.ledger.spent(0), player.game.privacy
+    spent, budget = player.spent(0), player.game.privacy
     charged, epsilon = sum(spent.values()), second_epsilon(spent, budget.delta)
     within = epsilon <= budget.epsilon * (1 + 1e-3)
     return [

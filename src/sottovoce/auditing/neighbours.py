@@ -21,7 +21,6 @@ from sottovoce.problems.vertical import VerticalFederation
 
 FAR = 1e6  # label of a canary: so far from any margin that most losses are a straight line there
 LONG = 1e6  # length of a canary's row, if every step is to be too long
-ONE_BY_ONE = 10  # records of a client whose batches are checked
 RIDGE = Objective(Squared(), L2(2.0), scale="sum")  # for split columns: rho = 2 by its rule, so lam/rho = 1
 Relation = Literal["replace-one", "add-remove"]
 
@@ -169,34 +168,34 @@ def own_record(federation: Federation, loss: Loss, relation: Relation = "replace
 
 
 def crowd(
-    length: float, bound: float, features: int, relation: Relation, whole_client: bool, dtype: type, clients: int = 4
+    length: float, bound: float, features: int, relation: Relation, whole_client: bool, dtype: type
 ) -> Neighbours:
     """Rows of very different lengths, up to `length`; one record, or client, differs as much as the relation allows.
 
     Labels are so far away that gradients are the same everywhere, so every answer has a closed form. The last two
     clients have the same rows: only their numbers tell them apart.
     """
-    rng, records = np.random.default_rng(0), 6
+    rng, clients, records = np.random.default_rng(0), 4, 6
     X = rng.standard_normal((clients * records, features))
     wanted = np.resize([length, 1.0, 0.3, length**0.5, 0.0, 0.8], len(X))
     X *= (wanted / np.linalg.norm(X, axis=1))[:, None]
     y = FAR * max(1.0, length) ** 2 * np.where(rng.random(len(X)) < 0.5, -1.0, 1.0)
     X[-records:], y[-records:] = X[-2 * records : -records], y[-2 * records : -records]
     changed = slice(0, records if whole_client else 1)
-    first, second = _pair(X, y, clients, changed, relation, bound, dtype)
+    first, second = _pair(X.astype(dtype), y, clients, changed, relation, bound)
     return Neighbours(first, second, 0, None, f"rows up to {length:g} long")
 
 
-def one_by_one(clients: int = 3) -> Neighbours:
+def one_by_one() -> Neighbours:
     """Records with a coordinate each: an exact gradient shows which of them are in a batch. Nothing differs."""
-    X = np.tile(np.eye(ONE_BY_ONE), (clients, 1))
-    rows = _federation(X, np.full(len(X), FAR), clients, 1.0 + 1e-12)
+    clients, records = 3, 10
+    rows = equal_clients(np.tile(np.eye(records), (clients, 1)), np.full(clients * records, FAR), clients, 1.0 + 1e-12)
     return Neighbours(rows, rows, 0, None, "records with a coordinate each")
 
 
-def random_columns(unit: str, samples: int = 12) -> Neighbours:
+def random_columns(unit: str) -> Neighbours:
     """Two parties with rows and columns longer than the promised bounds; one `unit` of the first party differs."""
-    rng = np.random.default_rng(0)
+    rng, samples = np.random.default_rng(0), 12
     parts = [rng.standard_normal((samples, width)) for width in (3, 2)]
     other = parts[0].copy()
     if unit == "record":
@@ -213,13 +212,7 @@ def random_columns(unit: str, samples: int = 12) -> Neighbours:
 
 
 def _pair(
-    X: np.ndarray,
-    y: np.ndarray,
-    clients: int,
-    changed: slice,
-    relation: Relation,
-    bound: float,
-    dtype: type = np.float64,
+    X: np.ndarray, y: np.ndarray, clients: int, changed: slice, relation: Relation, bound: float
 ) -> tuple[Federation, Federation]:
     """These rows, and the same with the changed ones blank or of the opposite label."""
     other_X, other_y = X.copy(), y.copy()
@@ -227,10 +220,11 @@ def _pair(
         other_X[changed] = 0.0
     else:
         other_y[changed] *= -1.0
-    return _federation(X.astype(dtype), y, clients, bound), _federation(other_X.astype(dtype), other_y, clients, bound)
+    return equal_clients(X, y, clients, bound), equal_clients(other_X, other_y, clients, bound)
 
 
-def _federation(X: np.ndarray, y: np.ndarray, clients: int, bound: float) -> Federation:
+def equal_clients(X: np.ndarray, y: np.ndarray, clients: int, bound: float) -> Federation:
+    """Clients with equally many of these rows, one client after the other."""
     offsets = np.arange(clients + 1) * (len(X) // clients)
     return Federation(X, y, offsets, tuple(str(client) for client in range(clients)), bound)
 

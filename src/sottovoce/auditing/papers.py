@@ -15,6 +15,7 @@ from sottovoce.auditing.products import audit_products
 from sottovoce.core.contract import Array, Method, Noise, Site
 from sottovoce.core.plain import Json
 from sottovoce.privacy import paper_noise
+from sottovoce.privacy.accounting import gaussian_epsilon
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.losses import Logistic
@@ -65,78 +66,59 @@ class MatrixNormalDPADMM(DPADMM):
 PLAIN = Objective(Linear(), NoPenalty())
 
 
-def fedspd_round() -> Row:
-    """Lemma 2: twenty local steps on one record, linear loss."""
-    game = Game(FedSPDDP(rho=20.0, gamma=350.0, local_steps=20), canary(1, 1, 1), PLAIN, Published(1.0, 1e-4), 1)
-    return _row("Lemma 2: one round, Q = 20, one record", audit(game), upload=True)
+WHOLE, UPLOAD = 0, -1  # which comparison of a finding a claim is about: all rounds together, or a single upload
 
 
-def fedspd_hidden_state() -> Iterator[Row]:
-    """The paper's constants (26) with 162 coordinates and batches of ten, each of which holds the record."""
-    game = Game(FedSPDDP(rho=20.0), canary(1, 10, 162), PLAIN, Published(1.0, 1e-4), 100)
-    yield _row("(20): the 100th upload, given those before; b = 10", audit(game), upload=True)
+def paper_claims() -> Iterator[tuple[Game, dict[int, str]]]:
+    """Games, each with what is claimed about it: of the whole run, or of one upload."""
+    paper, one_record = Published(1.0, 1e-4), canary(1, 1, 1)
+    # FedSPD-DP: twenty local steps on one record, linear loss.
+    method = FedSPDDP(rho=20.0, gamma=350.0, local_steps=20)
+    yield Game(method, one_record, PLAIN, paper, 1), {UPLOAD: "Lemma 2: one round, Q = 20, one record"}
+    # The paper's constants (26) with 162 coordinates and batches of ten, each of which holds the record.
+    game = Game(FedSPDDP(rho=20.0), canary(1, 10, 162), PLAIN, paper, 100)
+    yield game, {UPLOAD: "(20): the 100th upload, given those before; b = 10"}
     composed = (paper_noise.moments_total(100, 1.0, 1e-4), 1e-4)
-    yield _row("(20) for 100 rounds, composed; b = 10", audit(replace(game, claim=composed)))
-
-
-def fedspd_theorem_one(runs: int, progress: Progress) -> Row:
-    """Theorem 1 with everything as in the paper: T = 100, Q = 5, b = 10 of m = 326, p = 1, total (1, 1e-4)."""
+    yield replace(game, claim=composed), {WHOLE: "(20) for 100 rounds, composed; b = 10"}
+    # Theorem 1 with everything as in the paper: T = 100, Q = 5, b = 10 of m = 326, p = 1, total (1, 1e-4).
     method, rounds, records = FedSPDDP(rho=20.0, batch=10), 100, 326
-    per_round = method.sampling.epsilon(1.0, rounds, [records])
-    game = Game(method, canary(1, records, 162), PLAIN, Published(per_round, 1e-4), rounds)
-    return _row("Theorem 1: T = 100, p = 1, b = 10 of 326, secret", audit(game, runs, seed=1, progress=progress))
-
-
-def fedepm_upload() -> Row:
-    """Theorem V.1 with the constants of section VII: the first upload of one record."""
+    paper = Published(method.sampling.epsilon(1.0, rounds, [records]), 1e-4)
+    game = Game(method, canary(1, records, 162), PLAIN, paper, rounds)
+    yield game, {WHOLE: "Theorem 1: T = 100, p = 1, b = 10 of 326, secret"}
+    # FedEPM, Theorem V.1 with the constants of section VII: the first upload of one record.
     method = FedEPM.as_in_paper(50, 0.5, noise=27, c=0.0)
-    game = Game(method, canary(1, 1, 1), PLAIN, Published(0.1), 1)
-    return _row("Theorem V.1: first upload, k0 = 12", audit(game), upload=True)
-
-
-def fedepm_own_gradient() -> Row:
-    """(39): a gradient of zero gets no noise. Two opposite records against two equal ones."""
+    yield Game(method, one_record, PLAIN, Published(0.1), 1), {UPLOAD: "Theorem V.1: first upload, k0 = 12"}
+    # FedEPM, (39): a gradient of zero gets no noise. Two opposite records against two equal ones.
     first, second = (Federation.from_clients([(np.ones((2, 1)), [FAR, y])], row_bound=1.0) for y in (-FAR, FAR))
     pair = Neighbours(first, second, 0, np.ones(1), "two opposite records, or two equal ones")
     game = Game(FedEPM.as_in_paper(50, 0.5), pair, PLAIN, Published(0.1), 1)
-    return _row("(39): first upload, gradients that cancel", audit(game), upload=True)
-
-
-def fed_plt_transcript(progress: Progress) -> Row:
-    """Proposition 4: all messages of 1000 rounds; moduli 0.5 and 0.75, ten local steps, clip norm 1.
-
-    One record: shift and noise are both proportional to 1/q, so q = 20 gives the same number.
-    """
-    method = FedPLT(rho=0.3, strong=0.5, smooth=0.75, horizon=1000)
-    game = Game(method, canary(1, 1, 1), Objective(Linear(), L2(0.5)), Published(1.0, 1e-5, clip=1.0), 1000)
-    return _row("Proposition 4: all messages of K = 1000 rounds", audit(game, progress=progress))
-
-
-def dp_admm_experiment() -> Iterator[Row]:
-    """Section VI-B: 100 rounds at (0.2, 1e-3) each, 400 records, 104 features, as corrected and as printed."""
-    privacy, neighbours = Published(0.2, 1e-3), canary(1, 400, 104)
-    goal = Objective(Linear(bend=0.25), L2(1e-6))
-    corrected = audit(Game(DPADMM(rho=0.1, c_w=89.0), neighbours, goal, privacy, 100))
-    yield _row("Theorem 2, (56): 100 rounds, noise of deviation σ", corrected)
-    yield _row("Theorem 1: the worst of 100 uploads, deviation σ", corrected, upload=True)
-    meant = (math.ceil(corrected.comparisons[0].lower * 100) / 100, privacy.delta)  # what deviation σ gives
-    literal = Game(MatrixNormalDPADMM(rho=0.1, c_w=89.0), neighbours, goal, privacy, 100, claim=meant)
-    yield _row("as printed, a matrix normal: deviation σ²", audit(literal))
-
-
-def sharing_release() -> Row:
-    """Theorem 3: one message. Its noise lies in the column space, which one entry of one column changes."""
-    goal = Objective(Logistic(), L2(1.0))
-    game = Game(ADMMSharing(), columns(), goal, Published(1.0, 1e-5), 1, claim=(1.0, 1e-5))
-    return _row("Theorem 3: one message of one party", audit(game))
-
-
-def other_sound_claims() -> Iterator[Row]:
+    yield game, {UPLOAD: "(39): first upload, gradients that cancel"}
+    # Fed-PLT, Proposition 4: moduli 0.5 and 0.75, ten local steps, clip norm 1. One record: shift and noise are both
+    # proportional to 1/q, so q = 20 gives the same number.
+    method, paper = FedPLT(rho=0.3, strong=0.5, smooth=0.75, horizon=1000), Published(1.0, 1e-5, clip=1.0)
+    game = Game(method, one_record, Objective(Linear(), L2(0.5)), paper, 1000)
+    yield game, {WHOLE: "Proposition 4: all messages of K = 1000 rounds"}
+    # ADMM sharing, Theorem 3. The noise of a message lies in the column space, which one entry of one column changes.
+    logistic, paper = Objective(Logistic(), L2(1.0)), Published(1.0, 1e-5)
+    game = Game(ADMMSharing(), columns(), logistic, paper, 1, claim=(1.0, 1e-5))
+    yield game, {WHOLE: "Theorem 3: one message of one party"}
+    yield from _dp_admm_claims()
     goal = Objective(Linear(), L2(0.1))
-    primal = Game(PVP(), canary(1, 10, 1), goal, Published(1.0, 1e-5), 10)
-    yield _row("noise on exact arg-mins: worst of 10 uploads", audit(primal), upload=True)
-    gradients = Game(DPSGD(), canary(1, 10, 5), goal, Published(1.0, 1e-5), 20)
-    yield _row("noise on full gradients: 20 rounds", audit(gradients))
+    yield Game(PVP(), canary(1, 10, 1), goal, paper, 10), {UPLOAD: "noise on exact arg-mins: worst of 10 uploads"}
+    yield Game(DPSGD(), canary(1, 10, 5), goal, paper, 20), {WHOLE: "noise on full gradients: 20 rounds"}
+
+
+def _dp_admm_claims() -> Iterator[tuple[Game, dict[int, str]]]:
+    """Section VI-B: 100 rounds at (0.2, 1e-3) each, 400 records, 104 features, as corrected and as printed."""
+    privacy, rounds, goal = Published(0.2, 1e-3), 100, Objective(Linear(bend=0.25), L2(1e-6))
+    corrected = Game(DPADMM(rho=0.1, c_w=89.0), canary(1, 400, 104), goal, privacy, rounds)
+    whole = "Theorem 2, (56): 100 rounds, noise of deviation σ"
+    upload = "Theorem 1: the worst of 100 uploads, deviation σ"
+    yield corrected, {WHOLE: whole, UPLOAD: upload}
+    meant = gaussian_epsilon(paper_noise.dp_admm_exact_mu(rounds, privacy.epsilon, privacy.delta), privacy.delta)
+    claim = (math.ceil(meant * 100) / 100, privacy.delta)  # what deviation σ gives
+    printed = replace(corrected, algorithm=MatrixNormalDPADMM(rho=0.1, c_w=89.0), claim=claim)
+    yield printed, {WHOLE: "as printed, a matrix normal: deviation σ²"}
 
 
 # --------------------------------------------------------------------------------------------------- what is proven
@@ -173,29 +155,22 @@ def proven_game(method: Method, privacy: Promise, rounds: int = 10) -> Game:
 
 def rows(runs: int = 20_000, progress: Progress = silent) -> Iterator[Row]:
     """Every row, one after the other."""
-    yield fedspd_round()
-    yield from fedspd_hidden_state()
-    yield fedspd_theorem_one(runs, progress)
-    yield fedepm_upload()
-    yield fedepm_own_gradient()
-    yield fed_plt_transcript(progress)
-    yield sharing_release()
-    yield from dp_admm_experiment()
-    yield from other_sound_claims()
+    for game, claims in paper_claims():
+        finding = audit(game, runs, progress=progress)
+        for which, claim in claims.items():
+            yield _row(claim, finding, finding.comparisons[which])
     for name, method, privacy in proven_variants():
         relation = f" ({getattr(privacy, 'relation', '')})" if "batches" in name else ""
         finding = audit(proven_game(method, privacy), runs, progress=progress)
-        yield replace(_row(f"proven, the whole run{relation}", finding), method=name)
+        yield replace(_row(f"proven, the whole run{relation}", finding, finding.comparisons[WHOLE]), method=name)
     yield products_of_columns()
 
 
 def products_of_columns() -> Row:
     """Masked moments: the worst of the coalitions that are covered."""
     finding = audit_products(ProvenColumns(1.0, 1e-5))
-    worst = replace(finding, comparisons=(finding.worst,))
-    return _row("proven, against the server with one owner", worst)
+    return _row("proven, against the server with one owner", finding, finding.worst)
 
 
-def _row(claim: str, finding: Finding, upload: bool = False) -> Row:
-    one = finding.comparisons[-1] if upload else finding.comparisons[0]
+def _row(claim: str, finding: Finding, one: Comparison) -> Row:
     return Row(finding.method, claim, one.claimed, one.lower, finding.statistic, finding.runs, finding.seconds)

@@ -49,6 +49,7 @@ PATHS = (  # the module's text says what they are
 USUAL = ("plain", "fixed-size")  # the paths that an audit checks by default
 FEW_ROUNDS = 4  # where files are written
 Place = tuple[str, Game]
+Play = tuple[World, Sequence[Answer]]  # what is promised, and what was answered
 
 
 def examine(
@@ -112,28 +113,29 @@ def _all_checks(game: Game, path: str, seed: int, own_data: bool) -> list[Check]
 
 def _places(game: Game, name: str) -> list[Place]:
     """The games to check on this path; none where the method has no such path."""
-    if name == "plain":
+    if name == "plain" or (name == "float32" and game.algorithm.layout == "rows"):
         return [(name, game)]
     if game.algorithm.layout == "columns":
         return _columns(game) if name == "columns" and game.privacy.budget is not None else []
     if name == "kernel":
         return [(name, replace(game, engine="kernel"))]
-    if name == "float32":
-        return [(name, game)]
     if game.privacy.budget is None:
         return []
     if name == "variants":
         return _variants(game)
-    return _of_promise(game, name)
+    places = _of_promise(game, name)
+    if name == "secure":  # on batches of either kind too
+        for kind, place in _of_promise(game, "fixed-size") + _of_promise(game, "poisson"):
+            places.append((f"secure, {kind}", replace(place, privacy=replace(place.privacy, noise="secure"))))
+    return places
 
 
 def _of_promise(game: Game, name: str) -> list[Place]:
     """The game with another promise, where there is one."""
     privacy = cast(Proven, game.privacy)
     kinds, record, gaussian = game.asks.kinds, privacy.unit == "record", privacy.mechanism == "gaussian"
-    batched = record and gaussian and kinds == ("gradient",) and _has(game, "batch")
-    if name == "secure":
-        return _secure(game, batched)
+    has_batch = any(field.name == "batch" for field in fields(game.algorithm))
+    batched = record and gaussian and kinds == ("gradient",) and has_batch
     places = {  # name: whether the method has it, what changes in the promise, and the size of batches
         "client": (gaussian and record, {"unit": "client", "relation": "replace-one"}, None),
         "add-remove": (record and privacy.relation == "replace-one", {"relation": "add-remove"}, 0),
@@ -145,32 +147,14 @@ def _of_promise(game: Game, name: str) -> list[Place]:
         ),
         "fixed-size": (batched, {"relation": "replace-one"}, game.asks.batch or 2),
         "poisson": (batched, {"relation": "add-remove"}, game.asks.batch or 2),
+        "secure": (not (record and "descent" in kinds), {"noise": "secure"}, 0),
     }
     has, changes, batch = places.get(name, (False, {}, None))
     if not has:
         return []
     method = game.algorithm  # batches need one relation and one kind of noise
-    method = method if batch is None or not _has(game, "batch") else replace(method, batch=batch)
+    method = replace(method, batch=batch) if has_batch and batch is not None else method
     return [(name, replace(game, privacy=replace(privacy, **changes), algorithm=method))]
-
-
-def _secure(game: Game, batched: bool) -> list[Place]:
-    """Noise from the operating system: on all records, and on batches of either kind."""
-    privacy = cast(Proven, game.privacy)
-    if privacy.unit == "record" and "descent" in game.asks.kinds:
-        return []
-    secure, method = replace(privacy, noise="secure"), game.algorithm
-    whole = replace(method, batch=0) if _has(game, "batch") else method
-    places = [("secure", replace(game, privacy=secure, algorithm=whole))]
-    if batched:
-        drawn = replace(method, batch=game.asks.batch or 2)
-        for label, relation in (("secure, fixed-size", "replace-one"), ("secure, poisson", "add-remove")):
-            places.append((label, replace(game, privacy=replace(secure, relation=relation), algorithm=drawn)))
-    return places
-
-
-def _has(game: Game, name: str) -> bool:
-    return any(field.name == name for field in fields(game.algorithm))
 
 
 def _variants(game: Game) -> list[Place]:
@@ -195,29 +179,26 @@ def _columns(game: Game) -> list[Place]:
 
 
 def _ledgers(game: Game, seed: int) -> list[Check]:
-    """One run on ledger files, and a later run on the same files: together they must not exceed the promise."""
+    """One run on ledger files, and a later run on the same files: together they must not exceed the promise.
+
+    Charges are counted in the ledger of the first client: all clients are asked the same.
+    """
     game, path = basic.crowd_of(replace(game, rounds=min(game.rounds, FEW_ROUNDS))), "ledgers"
     with tempfile.TemporaryDirectory() as folder:
         world, player = World.of(game), Player(game, 0, None, streams=Streams(seed), ledgers=Path(folder))
         with closing(player.place):
             checks = basic.noise_and_charges(game, path, seed, player)
-            before = _charged(player)
+            before = sum(player.spent(0).values())
         # Of another length, so that its answers have other noise: all kinds of answer draw on one budget.
         longer = replace(game, rounds=game.rounds + 1)
         later = Player(longer, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
         with closing(later.place):
             answered = len(basic.expected(world, basic.heard(later)))
-            charged = _charged(later)
+            charged = sum(later.spent(0).values())
     most = sum(promise.answers for promise in world.promises)
     seen, wanted = f"{answered} answers more, {charged} charged in all", f"all charged, at most {most}"
     holds = charged <= most and charged - before == answered
     return [*checks, basic.passed(path, "a later run on the same ledgers", seen, wanted, holds)]
-
-
-def _charged(player: Player) -> int:
-    """Number of answers in the ledger of the first client; all clients are asked the same."""
-    assert player.place.ledger is not None
-    return sum(player.place.ledger.spent(0).values())
 
 
 def _resume(game: Game, seed: int) -> list[Check]:
@@ -230,7 +211,7 @@ def _resume(game: Game, seed: int) -> list[Check]:
         return []
     again = basic.heard(second, resume=kept[half])
     before = [answer for answer in whole if answer.k > half]
-    charged, answered = _charged(second), len(basic.expected(world, whole))
+    charged, answered = sum(second.spent(0).values()), len(basic.expected(world, whole))
     checks = [basic.passed(path, "answers charged over both halves", str(charged), str(answered), charged == answered)]
     if len(before) == len(again) and all(
         np.array_equal(one.given, other.given) for one, other in zip(before, again, strict=True)
@@ -290,13 +271,7 @@ def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
     return [_uncorrelated(path, name, *pair) for name, pair in pairs.items()]
 
 
-def _unrelated(
-    path: str,
-    name: str,
-    here: tuple[World, Sequence[Answer]],
-    there: tuple[World, Sequence[Answer]],
-    client: int | None = None,
-) -> Check:
+def _unrelated(path: str, name: str, here: Play, there: Play, client: int | None = None) -> Check:
     """Whether the noise of two plays is unrelated, number by number; of one client, or of all."""
     clients = slice(None) if client is None else slice(client, client + 1)
     return _uncorrelated(path, name, *(

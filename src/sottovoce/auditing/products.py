@@ -143,7 +143,7 @@ def _worst(owners: int, honest: tuple[int, ...], rng: np.random.Generator) -> tu
     differs, flipped = np.isin(np.arange(owners), honest)[:, None], -1.0 if split.holder in honest else 1.0
 
     def pairs(first: Floats, second: Floats) -> tuple[Floats, Floats]:
-        first, second = _unit_parts(first), _unit_parts(second)
+        first, second = (rows / np.linalg.norm(rows, axis=-1, keepdims=True) for rows in (first, second))
         return first, np.where(differs, second, first)
 
     def moved(first: Floats, second: Floats) -> Floats:
@@ -160,10 +160,6 @@ def _worst(owners: int, honest: tuple[int, ...], rng: np.random.Generator) -> tu
         reached = np.maximum(reached, further)
     top = int(np.argmax(reached))
     return (best[0][top].ravel(), 1.0), (best[1][top].ravel(), flipped)
-
-
-def _unit_parts(rows: Floats) -> Floats:
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
 def _weighed(split: Split, kappa: float, rows: Floats, label: float, honest: tuple[int, ...]) -> Floats:

@@ -75,18 +75,16 @@ def epsilon_from_ratios(first: np.ndarray, second: np.ndarray, delta: float, con
     If the ratio is known, A = {ratio >= t} has Q(A) <= e^-t P(A), and only P(A) must be bounded: epsilon >=
     t + log(1 - delta/P(A)). So a few runs can show an epsilon far above the logarithm of their number.
     """
-    best = max((_ratio_side(side, delta, confidence) for side in (first, second)), key=lambda side: side[0])
-    _, threshold, tested = best
-    if threshold is None:
+    sides = [_ratio_side(side, delta, confidence) for side in (first, second) if len(side) > 1]
+    if not sides:
         return 0.0
+    _, threshold, tested = max(sides, key=lambda side: side[0])
     return max(0.0, float(_ratio_bound(threshold, (tested >= threshold).sum(), len(tested), delta, confidence)))
 
 
-def _ratio_side(ratios: np.ndarray, delta: float, confidence: float) -> tuple[float, float | None, np.ndarray]:
+def _ratio_side(ratios: np.ndarray, delta: float, confidence: float) -> tuple[float, float, np.ndarray]:
     """The bound on the pilot, the threshold that gives it, and the other half, to test it on."""
     pilot, tested = _halves(ratios)
-    if len(pilot) == 0 or len(tested) == 0:
-        return -math.inf, None, tested
     ordered = np.sort(pilot)[::-1]
     counts = _counts(len(ordered))
     counts = counts[counts >= min(_ENOUGH, len(ordered))]

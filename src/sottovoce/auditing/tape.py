@@ -5,7 +5,7 @@ A `Tape` keeps or forces noisy values. A `Recorder` also keeps the questions tha
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import ParamSpec
 
 import numpy as np
@@ -105,15 +105,12 @@ class Answer:
     made: Made | None  # how the door says it was made; None where noise was added elsewhere
 
 
-@dataclass
 class Recorder:
     """Listens at the oracles of clients. `forced`: noisy values that replace their own, in order."""
 
-    forced: Sequence[np.ndarray] | None = None
-    answers: list[Answer] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.tape, self._summed, self._zeros_given = Tape(self.forced), False, False
+    def __init__(self, forced: Sequence[np.ndarray] | None = None) -> None:
+        self.tape, self.answers = Tape(forced), list[Answer]()
+        self._summed = self._zeros_given = False
         self._asked: list[tuple[np.ndarray, str, Json]] = []  # zeros that stand for an answer, and what was asked
 
     def listen(self, place: LocalClients) -> "Recorder":

@@ -242,7 +242,7 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
 
 
 def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:
-    from sottovoce.auditing.membership import membership
+    from sottovoce.auditing.one_run import membership
     from sottovoce.experiment import run_file, whole_files
     from sottovoce.report import audits
 

@@ -21,13 +21,12 @@ def export(
     from sottovoce.core import check
     from sottovoce.experiment.saved import load_result
     from sottovoce.report import export as exporting
-    from sottovoce.report.model_card import model_card
 
     check.one_of("export", "form", to, ("json", "python", "card"))
     check.require(to == "card" or not purpose, "export", "--purpose goes with --to card")
     result = load_result(folder)
     if to == "card":
-        text = model_card(result, purpose=purpose)
+        text = exporting.model_card(result, purpose=purpose)
     else:
         text = exporting.to_json(result) if to == "json" else exporting.to_python(result)
     terminal.print_or_write(text, out)

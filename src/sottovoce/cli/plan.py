@@ -1,6 +1,5 @@
 """`sottovoce plan`."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -51,16 +50,18 @@ def plan(
     from sottovoce.experiment import run_file, whole_files
     from sottovoce.planning import forecast, words
     from sottovoce.planning.problem import Problem
+    from sottovoce.privacy.modes import Proven
     from sottovoce.report import figures
 
     check.whole("plan", clients=clients, rows=rows)
     check.require(clients <= _MOST_CLIENTS, "plan", f"clients must be at most {_MOST_CLIENTS}", clients)
     table = {"loss": loss, "penalty": "l2", "lam": lam} | ({"classes": classes} if classes else {})
     objective = run_file.build_objective(table, "plan")
-    seen_by = cast(Literal["server", "sums"], observer)  # which units and observers there are, `Problem` checks
-    stated = partial(Problem, unit=cast(Literal["record", "client"], unit), observer=seen_by, row_bound=row_bound)
-    assumed = partial(stated, least=least, colluders=colluders, best=best, target=target, seed=seed, balance=balance)
-    problem = assumed([rows] * clients, features, epsilon, delta, objective)
+    # Which units and observers there are, `Proven` checks.
+    of_what, seen_by = cast(Literal["record", "client"], unit), cast(Literal["server", "sums"], observer)
+    privacy = Proven(epsilon, delta, unit=of_what, observer=seen_by, least=least, colluders=colluders)
+    sizes = [rows] * clients
+    problem = Problem(sizes, features, privacy, objective, row_bound, best, target, seed, balance)
     with terminal.output_folder(out, "plan") as path:
         with terminal.progress(quiet) as progress:
             chosen = forecast.forecast(forecast.choose(problem, progress), progress)

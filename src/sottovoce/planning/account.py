@@ -1,6 +1,5 @@
 """The numbers behind `sottovoce account`: epsilon for given noise, noise for given epsilon, rounds for both."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -40,7 +39,6 @@ def account(
     batch: int = 0,
     size: int = 0,
     coordinates: int | None = None,
-    milestones: Sequence[int] = ROUNDS,
 ) -> Account:
     """With `epsilon` alone: the noise it needs. With `noise`: its cost; with both: also how many rounds it pays for.
 
@@ -66,7 +64,7 @@ def account(
         budget = check.given(epsilon, "account", "give a noise multiplier, an epsilon, or both")
         noise = accounting.calibrate(budget, delta, answers, **kind)
     event = make_event(noise_multiplier=noise, **kind)
-    listed = sorted({*(number for number in milestones if number < rounds), rounds})
+    listed = sorted({*(number for number in ROUNDS if number < rounds), rounds})
     costs = accounting.table(event, delta, [number * answers_per_round for number in listed])
     table = tuple((number, cost) for number, (_, cost) in zip(listed, costs, strict=True))
     lasts = None if epsilon is None else accounting.affordable(event, epsilon, delta) // answers_per_round

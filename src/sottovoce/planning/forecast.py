@@ -59,8 +59,8 @@ def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Pl
     world, curve, losses = world_of(problem), [], []
     for number, share in enumerate(BUDGETS):
         progress("forecast", number, steps)
-        budget = share * problem.epsilon
-        other_budget = replace(problem, epsilon=budget)
+        budget = share * problem.privacy.epsilon
+        other_budget = replace(problem, privacy=replace(problem.privacy, epsilon=budget))
         tried = plan.trials[0] if share == 1 else _tried(other_budget.task(AUTO), world, other_budget, 2)
         curve.append((budget, tried.mean))
     progress("forecast", len(BUDGETS), steps)
@@ -79,7 +79,7 @@ def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Pl
 
 def _is_proven(name: str, problem: Problem) -> bool:
     method = ALGORITHMS[name]
-    return "proven" in method.modes and not (problem.observer == "sums" and method().why_not_sums(problem.unit))
+    return "proven" in method.modes and not (problem.privacy.sums and method().why_not_sums(problem.privacy.unit))
 
 
 def _tried(task: Task, world: World, problem: Problem, runs: int) -> Trial:

@@ -1,10 +1,10 @@
-"""What a plan starts from and what it is: the problem (public numbers only), tasks by rule, and the chosen one."""
+"""The problem that a plan is for, in public numbers; how good tasks were on synthetic rows; and the plan itself."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Literal, cast
+from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -62,12 +62,10 @@ class Problem:
     ----------
     sizes, features
         Rows of each client, and columns: public numbers.
-    epsilon, delta, unit
-        The budget, as in `Proven`.
+    privacy
+        The promise. If it has no clip norm, a rule chooses one.
     objective
         What will be minimised; scale "records". For regression labels are taken to lie in [-1, 1].
-    secure
-        Whether noise will be "secure".
     row_bound
         Rows are taken to be no longer than this, and mostly that long.
     best
@@ -79,31 +77,24 @@ class Problem:
         then has an intercept, which leans on it where noise exceeds signal.
     seed
         Of the synthetic rows and of all noise.
-    observer, least, colluders
-        As in `Proven`.
     """
 
     sizes: Sequence[int]
     features: check.Whole
-    epsilon: float
-    delta: float
+    privacy: Proven
     objective: Objective = GOAL
-    unit: Literal["record", "client"] = "record"
-    secure: bool = False
     row_bound: check.Positive = 1.0
     best: float = 0.85
     target: float | None = None
     seed: check.WholeOrZero = 0
     balance: float | None = None
-    observer: Literal["server", "sums"] = "server"
-    least: int | None = None
-    colluders: int | None = None
 
     def __post_init__(self) -> None:
         who, objective, sizes = "plan", self.objective, np.asarray(self.sizes)
         check.fields(self, who)
         whole = sizes.ndim == 1 and len(sizes) > 0 and np.issubdtype(sizes.dtype, np.integer) and sizes.min() > 0
         check.require(bool(whole), who, "sizes must be a list of whole numbers >= 1", self.sizes)
+        check.of_kind(who, "privacy", self.privacy, Proven, "Proven(1.0, 1e-5)")
         check.require(isinstance(objective, Objective), who, "objective must be an Objective", objective)
         check.require(objective.loss.convex, who, "is for convex losses; choose by hand for", objective.loss.name)
         guessing = 1 / max(2, objective.loss.outputs) if objective.loss.classification else 0.0
@@ -121,8 +112,8 @@ class Problem:
             rule = f"best must exceed {larger:g}, what a constant prediction reaches at this balance"
             check.require(self.best > larger, who, rule, self.best)
             object.__setattr__(self, "objective", replace(objective, fit_intercept=True))
-        self._promise()  # refuses what is no budget
         object.__setattr__(self, "sizes", tuple(sizes.tolist()))
+        object.__setattr__(self, "privacy", self.privacy.among(len(sizes)))
 
     @property
     def columns(self) -> int:
@@ -145,13 +136,8 @@ class Problem:
     def task(self, method: str) -> Task:
         """What the rules choose: the constants of a method, or with "auto" the method too."""
         rule = Rule(method, self.balance if method in LEANING else None)
-        task = Task.by_rule(rule, self.objective, self._promise())
+        task = Task.by_rule(rule, self.objective, self.privacy)
         return task.ruled(np.array(self.sizes), self.columns, self.longest)
-
-    def _promise(self) -> Proven:
-        promise = partial(Proven, observer=self.observer, least=self.least, colluders=self.colluders)
-        noise = "secure" if self.secure else "seeded"
-        return promise(self.epsilon, self.delta, unit=self.unit, noise=noise).among(len(self.sizes))
 
     def events(self, task: Task) -> tuple[Event, ...]:
         """One noisy answer of the real clients to each kind of question."""
@@ -165,12 +151,12 @@ class Problem:
             privacy = replace(privacy, roster=None, least=None, colluders=0 if privacy.colluders == 0 else None)
             privacy = privacy.among(fewer)
         share = sum(self.simulated_sizes) / sum(self.sizes[:fewer])
-        if self.unit == "record" and share < 1:
+        if privacy.unit == "record" and share < 1:
             asks, spent = task.asks(), Counter[Event]()
             for part, event in zip(asks.parts, planned, strict=True):
                 event = replace(event, noise_multiplier=event.noise_multiplier * share)
                 spent[event] += part.rounds(task.rounds) * privacy.costs(asks, part)
-            privacy = replace(privacy, epsilon=accounting.epsilon(spent, self.delta))
+            privacy = replace(privacy, epsilon=accounting.epsilon(spent, privacy.delta))
         return replace(task, privacy=privacy)
 
 
@@ -209,7 +195,7 @@ class Plan:
     @property
     def noise_std(self) -> float:
         """Deviation of the noise on each coordinate that a client of average size sends (or answers)."""
-        weight = 1.0 if self.problem.unit == "client" else 1 / float(np.mean(self.problem.sizes))
+        weight = 1.0 if self.privacy.unit == "client" else 1 / float(np.mean(self.problem.sizes))
         return self.noise_multiplier * 2 * self.privacy.clip * weight / float(np.sqrt(self.privacy.honest))
 
     def run_file(self) -> str:

@@ -80,7 +80,7 @@ def world_of(problem: Problem, spectrum: Spectrum = "correlated") -> World:
     scores /= scores.std()
     if loss.classification:
         logits = scores if loss.outputs > 1 else np.concatenate([np.zeros_like(scores), scores], axis=1)
-        truth, noise = softmax(_as_hard(logits, logits[rows:], best, problem.balance), axis=1), 0.0
+        truth, noise = _as_hard(logits, logits[rows:], best, problem.balance), 0.0
         classes = (for_rows.random((len(X), 1)) > np.cumsum(truth, axis=1)[:, :-1]).sum(axis=1)
         y = classes.astype(np.float64) if loss.outputs > 1 else 2.0 * classes - 1.0
     else:
@@ -93,7 +93,7 @@ def world_of(problem: Problem, spectrum: Spectrum = "correlated") -> World:
 
 
 def _as_hard(logits: np.ndarray, test: np.ndarray, best: float, balance: float | None) -> np.ndarray:
-    """Logits times a factor, with the last shifted: the best accuracy is then `best`, and classes are balanced."""
+    """Probabilities by logits times a factor, the last shifted: the best accuracy is `best`, classes are balanced."""
 
     def shift(factor: float) -> float:
         if balance is None:
@@ -105,9 +105,7 @@ def _as_hard(logits: np.ndarray, test: np.ndarray, best: float, balance: float |
         return float(_shifted(factor * test, shift(factor)).max(axis=1).mean())
 
     factor = float(np.exp(_bisected(reached, best, np.log(1e-3), np.log(1e6))))
-    moved = factor * logits
-    moved[:, -1] += shift(factor)
-    return moved
+    return _shifted(factor * logits, shift(factor))
 
 
 def _shifted(logits: np.ndarray, by: float) -> np.ndarray:

@@ -45,26 +45,21 @@ def _choice(plan: Plan) -> list[str]:
 
 
 def _noise(plan: Plan) -> list[str]:
-    clients, message = len(plan.problem.sizes), "upload" if plan.problem.unit == "client" else "answer"
-    return [
-        f"Clip: {plan.privacy.clip:.3g}, by the loss and the bound on rows.",
+    privacy, clients = plan.privacy, len(plan.problem.sizes)
+    message = "upload" if privacy.unit == "client" else "answer"
+    sentences = [
+        f"Clip: {privacy.clip:.3g}, by the loss and the bound on rows.",
         f"Noise: {plan.noise_multiplier:.4g} times the sensitivity, a deviation of {plan.noise_std:.3g} on each "
         f"coordinate of a client's {message} and of {plan.noise_std / np.sqrt(clients):.2g} on the mean over {clients} "
         "clients.",
-        *_seen(plan),
     ]
-
-
-def _seen(plan: Plan) -> list[str]:
-    """Who is trusted for what, where only sums are seen."""
-    privacy = plan.privacy
-    if not privacy.sums:
-        return []
-    return [
-        f"Only sums are seen: over at least {privacy.least} of {privacy.roster} clients, of which at most "
-        f"{privacy.colluders} share what they know with the server. The noise of {privacy.honest} honest ones hides a "
-        f"{privacy.unit}, so each adds 1/√{privacy.honest} of what it would add if every message were seen."
-    ]
+    if privacy.sums:  # who is trusted for what
+        sentences.append(
+            f"Only sums are seen: over at least {privacy.least} of {privacy.roster} clients, of which at most "
+            f"{privacy.colluders} share what they know with the server. The noise of {privacy.honest} honest ones "
+            f"hides a {privacy.unit}, so each adds 1/√{privacy.honest} of what it would add if every message were seen."
+        )
+    return sentences
 
 
 def _expectation(plan: Plan) -> list[str]:
@@ -90,12 +85,12 @@ def _expectation(plan: Plan) -> list[str]:
     if target is not None and mean < target:
         enough = plan.sufficient_epsilon
         more = "none of the budgets tried does" if enough is None else f"this setting would with epsilon = {enough:g}"
-        sentences.append(f"The target of {target:.1%} is NOT reached with epsilon = {plan.problem.epsilon:g}; {more}.")
+        sentences.append(f"The target of {target:.1%} is NOT reached with epsilon = {plan.privacy.epsilon:g}; {more}.")
     return sentences
 
 
 def _limits(plan: Plan) -> list[str]:
-    problem, sentences = plan.problem, []
+    problem, delta, sentences = plan.problem, plan.privacy.delta, []
     simulated, sizes = problem.simulated_sizes, problem.sizes
     if len(simulated) < len(sizes):
         sentences.append(
@@ -106,9 +101,9 @@ def _limits(plan: Plan) -> list[str]:
         sentences.append(
             f"Simulated {sum(simulated)} of {sum(sizes)} rows, to be quick, under the noise that all of them will have."
         )
-    if problem.unit == "record" and problem.delta >= 1 / max(sizes):
+    if plan.privacy.unit == "record" and delta >= 1 / max(sizes):
         sentences.append(
-            f"delta = {problem.delta:g} is not below 1/rows of the largest client: such a delta would allow giving one "
+            f"delta = {delta:g} is not below 1/rows of the largest client: such a delta would allow giving one "
             "record away; use a smaller one."
         )
     return [*sentences, *(f"Left out {each}" for each in plan.left_out)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sottovoce.auditing.finding import Check
-    from sottovoce.auditing.membership import Curve
+    from sottovoce.auditing.one_run import Curve
     from sottovoce.auditing.papers import Row
 
 _HOW = {

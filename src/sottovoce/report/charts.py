@@ -58,13 +58,12 @@ def progress_charts(groups: Sequence[Repetitions]) -> list[Chart]:
     charts = []
     for measure in MEASURES:
         lines = [_mean_line(group, measure.column, look) for group, look in _drawn(groups, measure.column)]
-        if lines:
-            title = f"{measure.words[0].upper()}{measure.words[1:]} over rounds"
-            private = any(measure.column in private_columns(group.first) for group in groups)
-            levels = _larger_class(groups) if measure is MEASURES[0] else []
-            shown = {"percent": measure.percent, "private": private, "levels": levels}
-            charts.append(Chart(measure.column, title, measure.words, lines, **shown))
-    return charts
+        title = f"{measure.words[0].upper()}{measure.words[1:]} over rounds"
+        private = any(measure.column in private_columns(group.first) for group in groups)
+        levels = _larger_class(groups) if measure is MEASURES[0] else []
+        shown = {"percent": measure.percent, "private": private, "levels": levels}
+        charts.append(Chart(measure.column, title, measure.words, lines, **shown))
+    return _with_lines(charts)
 
 
 def _larger_class(groups: Sequence[Repetitions]) -> list[dict[str, float | str]]:
@@ -73,7 +72,16 @@ def _larger_class(groups: Sequence[Repetitions]) -> list[dict[str, float | str]]
     return [{"y": share, "name": LARGER.words} for share in shares if len(shares) == 1]
 
 
-def spending_chart(groups: Sequence[Repetitions]) -> Chart | None:
+def spending_charts(groups: Sequence[Repetitions]) -> list[Chart]:
+    """The epsilon spent so far, over rounds; and that of every client at the end."""
+    return _with_lines([_spending_chart(groups), _clients_chart(groups)])
+
+
+def _with_lines(charts: Sequence[Chart]) -> list[Chart]:
+    return [chart for chart in charts if chart.lines]
+
+
+def _spending_chart(groups: Sequence[Repetitions]) -> Chart:
     """The epsilon spent so far, by the client that spent most, the median one and the one that spent least.
 
     Of several repetitions, the largest of each.
@@ -90,22 +98,18 @@ def spending_chart(groups: Sequence[Repetitions]) -> Chart | None:
             name = f"{group.name}: {who}" if len(groups) > 1 else who
             varied = look if len(spent) == 1 else Style(look.colour, dashes, look.marker)
             lines.append(_line(name, varied, group.rounds, values))
-    if not lines:
-        return None
     budgets = {group.first.config["privacy"].get("epsilon") for group in groups if group.has("epsilon")}
     levels = [{"y": float(each), "name": f"budget {each:g}"} for each in budgets if isinstance(each, int | float)]
     return Chart("epsilon", "Privacy spent over rounds (ε of a client)", "ε spent", lines, levels=levels)
 
 
-def clients_chart(groups: Sequence[Repetitions]) -> Chart | None:
+def _clients_chart(groups: Sequence[Repetitions]) -> Chart:
     """The epsilon of every client at the end, from the most to the least, where clients differ."""
     lines = []
     for group, look in zip(groups, styles_of(groups), strict=True):
         spent = np.sort(np.array(group.guarantee.epsilon_of_client))[::-1]
         if len(spent) and np.ptp(spent) > 1e-12:
             lines.append(_line(group.name, look, np.arange(1, len(spent) + 1), spent))
-    if not lines:
-        return None
     title, x = "Privacy spent at the end, client by client", "clients, those that spent most first"
     return Chart("clients", title, "ε spent", lines, x=x, zero=True)
 
@@ -118,9 +122,8 @@ def bytes_charts(groups: Sequence[Repetitions]) -> list[Chart]:
             _line(group.name, look, group.rounds, group.values(column).mean(axis=1) / 1e6)
             for group, look in _drawn(groups, column)
         ]
-        if lines:
-            charts.append(Chart(column, f"{words}, all together", "megabytes so far", lines, zero=True))
-    return charts
+        charts.append(Chart(column, f"{words}, all together", "megabytes so far", lines, zero=True))
+    return _with_lines(charts)
 
 
 def rows_of(chart: Chart) -> tuple[list[str], list[list[str]]]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
-from sottovoce.core.round import Checkpoint
 from sottovoce.experiment import run_file, store, whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import LEVEL, Repetitions, interval, paired
@@ -32,14 +31,7 @@ def run(files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Call
     groups = []
     with whole_files.new_folder(path) as folder:
         for name, each in experiments.items():
-
-            def report_round(checkpoint: Checkpoint, name: str = name, rounds: int = each.settings.rounds) -> None:
-                progress(name, checkpoint.k, rounds)
-
-            progress(name, 0, each.settings.rounds)
-            result = each.train(after_round=report_round)
-            store.save(result, folder / name)
-            groups.append(Repetitions(name, (result,), (folder / name,)))
+            groups.append(_trained(name, each, folder / name, progress))
         comparison = compared(groups)
         for entry, file in zip(comparison["runs"], files, strict=True):
             entry["file"] = file.name
@@ -47,6 +39,14 @@ def run(files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Call
         made = {NUMBERS: whole_files.json_bytes(comparison), PAGE: report.page(groups).encode()}
         whole_files.write_files(folder, made | ({} if figure is None else {FIGURE: figure}))
     return comparison
+
+
+def _trained(name: str, experiment: Experiment, folder: Path, progress: Callable[[str, int, int], None]) -> Repetitions:
+    """Train all seeds of a run file, and save them in `folder`."""
+    rounds = experiment.settings.rounds
+    progress(name, 0, rounds)
+    result = experiment.train(after_round=lambda checkpoint: progress(name, checkpoint.k, rounds))
+    return Repetitions(name, (result,), (store.save(result, folder),))
 
 
 def compared(groups: Sequence[Repetitions]) -> Json:

@@ -1,4 +1,7 @@
-"""A trained model for use elsewhere: as JSON, and as one Python file that needs NumPy only."""
+"""A trained model for use elsewhere: as JSON, as one Python file that needs NumPy only, and its model card.
+
+The card says what a model is for, what it was trained on, what is promised, how good it is, and where it ends.
+"""
 
 import json
 import re
@@ -8,13 +11,18 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
+from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
+from sottovoce.problems.schema import Schema
+from sottovoce.report import words
+from sottovoce.report.numbers import MEASURES, METRICS, of_parties_alone
+from sottovoce.report.tables import markdown_table
 
 _PLACE = 'json.loads("{}")'
-_BORROWED = re.compile(
-    r"from sottovoce\.problems\.schema\.encoding import \([^)]*\)\n"
-)  # what takes its place: that file
+# The file itself takes the place of this import.
+_BORROWED = re.compile(r"from sottovoce\.problems\.schema\.encoding import \([^)]*\)\n")
+_NOT_STATED = "Not stated. Whoever gives this model to others should say what it is for, and what it is not for."
 _LINE = 88  # characters of the model's text on one line of the Python file
 
 
@@ -64,3 +72,85 @@ def to_python(result: Result) -> str:
     source, borrowed = _BORROWED.subn(lambda _: imports + encoding, packaged_text("report", "scorer.py"))
     assert borrowed == source.count(_PLACE) == 1
     return source.replace(_PLACE, f"json.loads(\n{literal}\n)")
+
+
+# ---------------------------------------------------------------------------------------------------------- model card
+
+
+def model_card(result: Result, purpose: str = "") -> str:
+    """The card of a run, as Markdown. Nothing in it was read off private rows, but for what the guarantee covers."""
+    sections = {"data": _data, "model": _model, "privacy": _privacy, "quality": _quality}
+    return packaged_text("report", "model_card.md").format(
+        title=result.config.get("run", {}).get("name") or "A model",
+        purpose=purpose or _NOT_STATED,
+        **{name: "\n\n".join(texts(result)) for name, texts in sections.items()},
+    )
+
+
+def _data(result: Result) -> list[str]:
+    data, schema = result.config.get("data", {}), result.schema
+    owners = len(result.guarantee.epsilon_of_client)
+    source = f"The data set {data['name']!r}." if data.get("name") else "Rows of their owners, which stay with them."
+    texts = [source + (f" {owners} owners took part." if owners else "")]
+    if schema is None:
+        return [*texts, "Rows were prepared before training; this run does not say how."]
+    dropped = f" Left out: {', '.join(schema.drop)}." if schema.drop else ""
+    texts.append(f"A public schema, stated and not read off the rows, says what they hold.{dropped}")
+    rows = [[f"`{name}`", *_stated(column.to_table())] for name, column in schema.columns.items()]
+    return [*texts, markdown_table(["column", "kind", "stated"], rows), *_label(schema)]
+
+
+def _stated(table: Json) -> tuple[str, str]:
+    gaps = ", or missing" if table.get("missing") else ""
+    if "range" in table:
+        low, high = table["range"]
+        return "number", f"{low} to {high}{', by its logarithm' if table.get('log') else ''}{gaps}"
+    if "dates" in table:
+        return "date", f"{table['dates'][0]} to {table['dates'][1]}{gaps}"
+    kind = "levels" if "levels" in table else "one_hot"
+    return "category", ", ".join(f"`{level}`" for level in table[kind]) + gaps
+
+
+def _label(schema: Schema) -> list[str]:
+    if schema.label is None:
+        return []
+    what = "a number" if schema.label.range else " or ".join(f"`{name}`" for name in schema.label.classes)
+    return [f"What is predicted: `{schema.label.column}`, {what}."]
+
+
+def _model(result: Result) -> list[str]:
+    method, loss = result.config.get("algorithm", {}).get("name", "a method"), result.objective.loss.name
+    texts = [f"Linear, {loss} loss, trained with {method} in {result.rounds} rounds."]
+    if result.schema is None or result.model.ndim > 1 or not result.model.size:
+        return texts
+    texts.append(words.EFFECTS)
+    for name, effects in result.effects().items():
+        rows = [[f"`{each.column}`", each.what, f"{each.change:+.4g}"] for each in effects]
+        texts.append(f"Score of `{name}`:")
+        texts.append(markdown_table(["column", "for", "change"], rows))
+    return texts
+
+
+def _privacy(result: Result) -> list[str]:
+    guarantee = result.guarantee
+    texts = [f"**{words.headline(guarantee)}.**", *words.meaning(guarantee)]
+    if guarantee.noise.startswith("simulation"):
+        texts.append("A simulation: whoever has the seed of the run can compute its noise and take it off again.")
+    if guarantee.not_covered:
+        texts.append("Not covered:\n\n" + "\n".join(f"- {each}" for each in guarantee.not_covered))
+    return texts
+
+
+def _quality(result: Result) -> list[str]:
+    public = released(result)
+    ends = {name: values[-1] for name, values in {**public.history.columns, **public.metrics}.items() if len(values)}
+    shown = [
+        [each.words, each.text(float(ends[each.column]))]
+        for each in (*MEASURES, *METRICS, *of_parties_alone(ends))
+        if each.column in ends
+    ]
+    texts = ["Measured on public test rows:", markdown_table(["measure", "value"], shown)] if shown else []
+    for evaluation in result.evaluations[:1]:
+        rows = [list(line) for line in evaluation.lines()]
+        texts += [f"{evaluation.about}.", markdown_table(["measure", "estimate", "95 % interval"], rows)]
+    return texts or ["Nothing that may be published was measured: there were no public test rows, and no [evaluate]."]

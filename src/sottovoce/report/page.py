@@ -55,7 +55,7 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     kind = "Report on" if len(groups) == 1 else "Comparison of"
     heading = title or f"{kind} {_listed(group.name for group in groups)}"
     progress, traffic = charts.progress_charts(groups), charts.bytes_charts(groups)
-    spending = [chart for chart in (charts.spending_chart(groups), charts.clients_chart(groups)) if chart is not None]
+    spending = charts.spending_charts(groups)
     sections = (
         ("short", "In short", _short(groups)),
         ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _spending_note(groups, spending)))),
@@ -352,11 +352,8 @@ def _repeat(group: Repetitions) -> Markup:
     config = without_folders(group.first.config)
     parts: list[str] = [element("h3", group.name)]
     if config.get("data", {}).get("source") == "arrays":
-        parts.append(
-            element(
-                "p", "This run was trained in Python on arrays, which are not kept: train on them with these settings."
-            )
-        )
+        lost = "This run was trained in Python on arrays, which are not kept: train on them with these settings."
+        parts.append(element("p", lost))
     else:
         parts.append(element("p", "Save the settings below as config.toml (files of rows next to it) and run:"))
         parts.append(element("pre", element("code", "sottovoce run config.toml --out again")))

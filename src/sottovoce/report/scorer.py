@@ -93,10 +93,9 @@ def predict(rows: Rows) -> dict[str, list[object]]:
         return {"prediction": (low + (margins[:, 0] + 1.0) * ((high - low) / 2.0)).tolist()}
     if margins.shape[1] == 1:
         place = (margins[:, 0] >= MODEL["cut"]).astype(int)
-        sure = 1.0 / (1.0 + np.exp(-np.abs(margins[:, 0])))
-        second = np.where(margins[:, 0] >= 0, sure, np.exp(-np.abs(margins[:, 0])) * sure)
-        first = np.where(margins[:, 0] >= 0, np.exp(-np.abs(margins[:, 0])) * sure, sure)
-        chances = np.column_stack([first, second])
+        sure = 1.0 / (1.0 + np.exp(-np.abs(margins)))
+        unsure = np.exp(-np.abs(margins)) * sure
+        chances = np.where(margins >= 0, np.hstack([unsure, sure]), np.hstack([sure, unsure]))
     else:
         place = margins.argmax(axis=1)
         powers = np.exp(margins - margins.max(axis=1, keepdims=True))

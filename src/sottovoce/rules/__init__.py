@@ -6,10 +6,10 @@ from sottovoce.rules.choice import Choice as Choice
 from sottovoce.rules.choice import Chosen as Chosen
 from sottovoce.rules.choice import Rule as Rule
 from sottovoce.rules.choice import choose as choose
+from sottovoce.rules.choice import chosen as chosen
 from sottovoce.rules.choice import constant_entry as constant_entry
+from sottovoce.rules.choice import fitted as fitted
 from sottovoce.rules.choice import without_noise as without_noise
-from sottovoce.rules.columns import chosen as chosen
-from sottovoce.rules.columns import fitted as fitted
 from sottovoce.rules.numbers import Descent as Descent
 from sottovoce.rules.numbers import PublicNumbers as PublicNumbers
 from sottovoce.rules.numbers import descent as descent

@@ -2,15 +2,22 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sottovoce.algorithms import ALGORITHMS, Moments, MomentsThenGradients, NoisyGD
+import numpy as np
+
+from sottovoce.algorithms import ALGORITHMS, MaskedMoments, Moments, MomentsThenGradients, NoisyGD
 from sottovoce.core import check, moments
 from sottovoce.core.contract import Method
+from sottovoce.core.plain import Json
+from sottovoce.core.products import products_sensitivity
+from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.losses import Loss
+from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Schema
+from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.rules import papers
-from sottovoce.rules.numbers import MOST_ROUNDS, Descent, PublicNumbers, descent
+from sottovoce.rules.numbers import MOST_ROUNDS, Descent, PublicNumbers, descent, slope_of
 from sottovoce.rules.papers import MOST_PLAIN_ROUNDS, Recipe, by_step
 
 LITTLE_NOISE = 0.03  # s d below which moments come first
@@ -168,32 +175,27 @@ def _lean(public: PublicNumbers, rule: Descent) -> float:
     return math.log(public.base_rate / (1 - public.base_rate)) * spread / (spread + 0.02) / public.constant
 
 
-def _ridge(public: PublicNumbers, kappa: float, share: float) -> float:
-    """λ = 0.3 √(2d) times the deviation of the noise on the matrix of second moments, of rows cut to clip norm / B."""
+def _of_moments(public: PublicNumbers, kappa: float, share: float) -> Json:
+    """Constants of a method that spends this share of the budget on moments.
+
+    λ = 0.3 √(2d) times the deviation of the noise on the matrix of second moments, of rows cut to clip norm / B.
+    """
     one = moments.sensitivity(kappa, public.slope, public.relation == "replace-one")
     noise = one / kappa * public.alone / math.sqrt(share)
-    return 0.3 * math.sqrt(2 * public.columns) * noise * (public.clip_norm / public.slope) ** 2
+    ridge = 0.3 * math.sqrt(2 * public.columns) * noise * (public.clip_norm / public.slope) ** 2
+    bounds = {"curvature": public.bend, "outputs": public.loss.outputs, "slope_bound": public.slope}
+    return {"kappa": kappa, "ridge": ridge, **bounds}
 
 
 def _moments(public: PublicNumbers) -> Recipe:
-    kappa = math.sqrt(2) * public.slope
-    bounds = {"curvature": public.bend, "outputs": public.loss.outputs, "slope_bound": public.slope}
-    return Moments(kappa=kappa, ridge=_ridge(public, kappa, 1.0), **bounds), 1, descent(public)
+    return Moments(**_of_moments(public, math.sqrt(2) * public.slope, 1.0)), 1, descent(public)
 
 
 def _moments_then_gradients(public: PublicNumbers) -> Recipe:
     kappa = public.slope / math.sqrt(2) * (1 - 2.0**-40)  # second moments come free with the first
-    rounds = 1 + GRADIENT_ROUNDS
-    algorithm = MomentsThenGradients(
-        kappa=kappa,
-        ridge=_ridge(public, kappa, MOMENTS_SHARE),
-        curvature=public.bend,
-        outputs=public.loss.outputs,
-        slope_bound=public.slope,
-        share=MOMENTS_SHARE,
-        average_from=rounds - AVERAGED + 1,
-    )
-    return algorithm, rounds, descent(public)
+    constants, rounds = _of_moments(public, kappa, MOMENTS_SHARE), 1 + GRADIENT_ROUNDS
+    averaged = {"share": MOMENTS_SHARE, "average_from": rounds - AVERAGED + 1}
+    return MomentsThenGradients(**constants, **averaged), rounds, descent(public)
 
 
 RECIPES: dict[str, Callable[[PublicNumbers], Recipe]] = papers.RECIPES | {
@@ -201,3 +203,45 @@ RECIPES: dict[str, Callable[[PublicNumbers], Recipe]] = papers.RECIPES | {
     Moments.name: _moments,
     MomentsThenGradients.name: _moments_then_gradients,
 }
+
+
+# ------------------------------------------------------------------------------------------------------- split columns
+
+
+def fitted(
+    algorithm: MaskedMoments, federation: VerticalFederation, objective: Objective, privacy: PrivacyMode
+) -> MaskedMoments:
+    """The method with everything that follows from public numbers: who has how many columns, the loss, the noise.
+
+    Rows that are not known to be bounded are cut to √columns, the length of a row with entries in [-1, 1].
+    """
+    loss = objective.loss
+    check.require(objective.scale == "mean", "masked-moments", "is for scale 'mean' or 'records'", objective.scale)
+    check.require(loss.convex, "masked-moments", "is for convex losses", loss.name)
+    columns = sum(federation.widths)
+    public = PublicNumbers(federation.samples, federation.n, columns, *(privacy.budget or (1.0, 1e-6)), loss=loss)
+    stated = getattr(privacy, "row_bound", None) or federation.row_bound
+    bound = algorithm.slope_bound if algorithm.slope_bound != "auto" else slope_of(loss)
+    return replace(
+        algorithm,
+        slope_bound=min(bound, loss.slope_at_zero),
+        widths=federation.widths,
+        shares=federation.shares or federation.widths,
+        row_bounds=tuple(float(stated or math.sqrt(width)) for width in federation.widths),
+        holder=federation.holder,
+        bias=federation.bias,
+        samples=federation.samples,
+        outputs=loss.outputs,
+        curvature=public.bend,
+        noise=0.0 if privacy.budget is None else products_sensitivity(algorithm.kappa) / public.mu,
+    )
+
+
+def chosen(algorithm: MaskedMoments) -> Chosen:
+    """Why: the rule in words, with its numbers."""
+    lam = algorithm.lam(np.ones(algorithm.split.columns, dtype=bool))
+    words = (
+        f"columns are split, so products of columns with noise of {algorithm.noise:.3g} records each, one round; "
+        f"lambda = {lam:.3g}"
+    )
+    return Chosen(algorithm.name, words)

@@ -1,8 +1,8 @@
-"""Constants of the methods of papers, by which they go as far as noisy gradient descent does.
+"""Constants with which the methods of papers go as far as noisy gradient descent does.
 
-They go as far, τ in all, where records weigh the same (scale
-"records": an average client's loss then has a curvature of up to L = cR², however many rows it has, so that constants
-do not depend on rows per client). Averaged over clients, one round of each is one step of gradient descent:
+All their steps together are τ long if records weigh the same (scale "records": an average client's loss then has a
+curvature of up to L = cR², however many rows it has, so that constants do not depend on rows per client). Averaged over
+clients, one round of each is one step of gradient descent:
 
     dp-sgd      step η
     FedEPM      with λ = 0, α = 1, c = 0, k_0 = 1: step 1/(η' + μ') (η', μ' are its own)
