@@ -15,8 +15,7 @@ from sottovoce.core import check, products
 from sottovoce.core.contract import KnownNoise
 from sottovoce.core.plain import Json
 from sottovoce.core.round import Outcome
-from sottovoce.problems.intercept import WithIntercept
-from sottovoce.problems.penalties import Penalty
+from sottovoce.problems.penalties import Penalty, WithIntercept
 
 if TYPE_CHECKING:
     from sottovoce.experiment.result import Result, VerticalResult

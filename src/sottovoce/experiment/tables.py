@@ -23,8 +23,8 @@ from sottovoce.core.toml import parse_toml
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.problems.federation import FederatedData
-from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import WithIntercept
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -121,26 +121,6 @@ class Loss(ABC):
         return check.positive_array(type(self).__name__, "rho", rho)
 
 
-class SignedLoss(Loss):
-    """A loss of t = y * margin, for labels -1 and +1."""
-
-    classification = True
-    lipschitz = 1.0
-
-    def check_labels(self, y: ArrayLike) -> Floats:
-        labels = super().check_labels(y)
-        others = labels[np.abs(labels) != 1.0]
-        if others.size:
-            raise check.InvalidInput(
-                f"{type(self).__name__}: labels must be -1 or +1, and {others.size} of {labels.size} are neither. Code "
-                "one class as -1 and the other as +1, such as 2*y-1 for labels 0 and 1"
-            )
-        return labels
-
-    def predict(self, margin: Floats) -> Floats:
-        return np.where(np.asarray(margin) >= 0.0, 1.0, -1.0)
-
-
 def margins(X: AnyArray, w: AnyArray, outputs: int) -> Floats:
     """Margins of rows X at flat parameters w (..., dim): (..., rows), or (..., rows, outputs) if there are several."""
     rows, points = np.asarray(X), np.asarray(w)
