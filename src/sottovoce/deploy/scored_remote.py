@@ -17,7 +17,7 @@ from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.multiplied_remote import Again, MultipliedRemote
 from sottovoce.deploy.remote import Post, TooFewAnswers
 from sottovoce.experiment import predict, saved
-from sottovoce.experiment.result import VerticalResult
+from sottovoce.experiment.vertical_result import VerticalResult
 from sottovoce.privacy.masked_products import opened_scores
 
 _ATTEMPTS = 4

@@ -22,8 +22,8 @@ from sottovoce.estimators.base import PrivateEstimator
 from sottovoce.estimators.scalers import seed_of
 from sottovoce.estimators.targets import LinearClassifier, LinearRegressor
 from sottovoce.estimators.validation import Table, validated, validated_rows
-from sottovoce.experiment.result import VerticalResult
 from sottovoce.experiment.task import Task, usual_for_columns
+from sottovoce.experiment.vertical_result import VerticalResult
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.schema import Schema

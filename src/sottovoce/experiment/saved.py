@@ -11,11 +11,12 @@ from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.core.round import Checkpoint, History
 from sottovoce.experiment import store
 from sottovoce.experiment.evaluation import PrivateEvaluation
-from sottovoce.experiment.result import Result, VerticalResult
+from sottovoce.experiment.result import Result
 from sottovoce.experiment.run_file import TABLES, build_objective
 from sottovoce.experiment.tables import Tables, read_tables
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import CLIENTS
+from sottovoce.experiment.vertical_result import VerticalResult
 from sottovoce.experiment.whole_files import read_arrays, read_json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
