@@ -1,6 +1,5 @@
 """[data]: where the rows come from and who holds them."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.plain import Json
-from sottovoce.experiment.csv_file import coded, label_text, read_csv, with_label_texts
+from sottovoce.experiment.csv_file import check_classes, coded, label_text, read_csv, with_label_texts
 from sottovoce.experiment.tables import choice, field_names, fit_value, from_table, parameters
 from sottovoce.problems import data as datasets
 from sottovoce.problems.federation import Federation
@@ -75,6 +74,11 @@ class Source:
                 check.require(not getattr(self, key), "data", f"split shares out columns: leave {key}, for rows, out")
         distinct = len(set(self.labels)) == len(self.labels)
         check.require(distinct, "data", "labels must be distinct", list(self.labels))
+
+    @property
+    def states_sizes(self) -> bool:
+        """Whether something is known about the sizes of columns without looking at them."""
+        return bool(self.name or self.ranges or self.split or self.row_bound is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,15 +163,9 @@ def class_texts(label: Label) -> tuple[str, ...]:
 
 
 def read_rows(
-    source: Source,
-    loss: Loss,
-    loader_options: Json,
-    partition_options: Json,
-    proven: bool,
-    file: str,
-    schema: Schema | None = None,
+    source: Source, loss: Loss, loader_options: Json, partition_options: Json, schema: Schema | None = None
 ) -> Data:
-    """Read the rows and share them out. `proven`: whether gradients will be clipped; `file` is named in warnings."""
+    """Read the rows and share them out."""
     labels: tuple[str, ...] = ()
     if schema is not None and source.csv and schema.parties:
         return _split_rows(source, schema, loss)
@@ -179,8 +177,6 @@ def read_rows(
         path = Path(source.csv)
         X, texts, groups = read_csv(path, source.label, source.owner, source.ranges)
         y, labels = coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
-        if proven:
-            _warn_of_sizes(source, file)
         test, row_bound = None, source.row_bound
         if row_bound is None and source.ranges and not source.split:
             row_bound = float(np.sqrt(X.shape[1]))  # every entry is within [-1, 1]
@@ -261,22 +257,8 @@ def for_loss(label: Label, y: np.ndarray, loss: Loss) -> np.ndarray:
     check.require(suits, "schema.label", f"the {loss.name} loss needs a label with {kinds}")
     if not loss.classification:
         return y
-    count, two = len(label.classes), loss.outputs == 1
-    fits = count == (2 if two else loss.outputs)
-    needed = "two" if two else str(loss.outputs)
-    hint = f"Use loss = 'softmax' with classes = {count}"
-    check.require(fits, "schema.label", f"must have {needed} classes for the {loss.name} loss", count, hint)
+    check_classes("schema.label", len(label.classes), loss)
     return class_labels(loss, y)
-
-
-def _warn_of_sizes(source: Source, file: str) -> None:
-    """Say what is not known of the rows, as the estimators do. The rows are not looked at for it."""
-    if not (source.ranges or source.split or source.row_bound is not None):
-        warnings.warn(
-            f"{file}, [data]: nothing is stated about the sizes of columns, and those of other sizes than "
-            "about 1 will be clipped away. Give ranges = { column = [low, high], ... }, or a row_bound",
-            stacklevel=2,
-        )
 
 
 def _by_owner(source: Source) -> bool:
