@@ -487,7 +487,7 @@ def test_the_order_of_labels_can_be_given(folder: Path) -> None:
     np.testing.assert_array_equal(turned.federation.y, -before)
     with pytest.raises(
         InvalidInput,
-        match=r"must hold the labels \['maybe', 'no'\], and row \d+ below the header \(\d+ such rows\) has",
+        match=r"must hold the labels \['maybe', 'no'\], and row \d+ below the header has another \(\d+ such rows\)",
     ):
         load(write_toml(folder, data={**DATA, "labels": ["maybe", "no"]})).data()
 

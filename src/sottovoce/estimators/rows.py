@@ -74,9 +74,9 @@ class FederatedLinear(PrivateEstimator):
         self, table: np.ndarray, y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None
     ) -> None:
         """Prepare the rows and train on them, from one budget."""
-        if isinstance(groups, str):
-            hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
-            check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
+        hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
+        rule = "groups must hold the owner of each row, got text"
+        check.require(not isinstance(groups, str), self._name, rule, hint=hint)
         federation = Federation.from_arrays(table, y, np.zeros(len(table)) if groups is None else groups)
         columns, objective = table.shape[1], self._objective(loss)
         steps = None if isinstance(self.prepare, Schema) else self.prepare

@@ -64,20 +64,15 @@ def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) ->
     numbers = np.array([number_or_nan(text) for text in texts])
     numeric = bool(np.isfinite(numbers).all())
     if not loss.classification:
-        if not numeric:
-            bad = np.flatnonzero(~np.isfinite(numbers)).tolist()
-            rule = f"must hold finite numbers for this loss, and {_first(bad)} holds none"
-            raise check.InvalidInput(f"{where}: {rule}. {FILL_IN}")
+        bad = (1 + np.flatnonzero(~np.isfinite(numbers))).tolist()
+        check.every_row(where, "must hold finite numbers for this loss", bad, "below the header holds none", FILL_IN)
         return numbers, ()
     names = [label_text(number) for number in numbers.tolist()] if numeric else list(texts)
     classes = sorted(set(names), key=float) if numeric else sorted(set(names))
     if order:
-        unknown = [row for row, name in enumerate(names) if name not in order]
-        if unknown:
-            raise check.InvalidInput(
-                f"{where}: must hold the labels {list(order)}, and {_first(unknown)} has another. Name it in labels "
-                "too, or drop these rows"
-            )
+        unknown = [row for row, name in enumerate(names, start=1) if name not in order]
+        rule, fix = f"must hold the labels {list(order)}", "Name it in labels too, or drop these rows"
+        check.every_row(where, rule, unknown, "below the header has another", fix)
         classes = list(order)
     check.require(len(classes) > 1, where, "holds one class only; two are needed")
     check_classes(where, len(classes), loss, fewer=True)
@@ -97,10 +92,6 @@ def class_codes(labels: Sequence[str], classes: Sequence[str], loss: Loss) -> np
     """Labels of these classes as the loss has them."""
     number = {name: place for place, name in enumerate(classes)}
     return class_labels(loss, np.array([number[label] for label in labels]))
-
-
-def _first(rows: Sequence[int]) -> str:
-    return f"row {rows[0] + 1} below the header ({len(rows)} such rows)"
 
 
 def with_label_texts(table: Json) -> Json:

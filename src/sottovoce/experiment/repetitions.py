@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import require
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
@@ -134,11 +134,8 @@ def _must_be_independent(folders: Sequence[Path], results: Sequence[Result]) -> 
     for folder, result in zip(folders, results, strict=True):
         seed = result.config["run"].get("seed", object())
         same = seen.setdefault(seed, folder)
-        if same is not folder:
-            raise InvalidInput(
-                f"{folder}: has the same settings and the same seed ({seed}) as {same}, so it tells nothing more; "
-                "leave one of them out"
-            )
+        rule = f"has the same settings and the same seed ({seed}) as {same}, so it tells nothing more"
+        require(same is folder, str(folder), rule, hint="Leave one of them out")
 
 
 def _names(runs: Sequence[tuple[Path, Result]]) -> list[str]:

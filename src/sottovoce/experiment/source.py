@@ -228,11 +228,9 @@ def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
 def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:
     """A named data set. The config of a run that was saved names its schema: it must be the same one again."""
     loaded = datasets.load(source.name, **options)
-    if schema is not None and schema != loaded.schema:
-        raise check.InvalidInput(
-            f"{source.name}: has a schema of its own, or another preparation was asked for, and the [schema] is "
-            "neither. Leave [schema] out; for a schema of yours give csv = a file"
-        )
+    rule = "has a schema of its own, or another preparation was asked for, and the [schema] is neither"
+    hint = "Leave [schema] out; for a schema of yours give csv = a file"
+    check.require(schema is None or schema == loaded.schema, source.name, rule, hint=hint)
     if loaded.schema is None:
         return loaded
     hint = "Give encoding = another preparation"
@@ -268,12 +266,10 @@ def _by_owner(source: Source) -> bool:
 def _everyone_keeps_rows(owners: np.ndarray, train_rows: np.ndarray) -> None:
     """An owner whose rows are all in the test part would not be a client, and nobody would be told."""
     without = np.setdiff1d(owners, owners[train_rows]).tolist()
-    if without:
-        others = f" (and {len(without) - 1} other owners)" if len(without) > 1 else ""
-        raise check.InvalidInput(
-            f"data: test takes all rows of owner {without[0]!r}{others}, who would have none to train on. "
-            "Give a smaller test, or leave the rows of that owner out"
-        )
+    others = f" (and {len(without) - 1} other owners)" if len(without) > 1 else ""
+    rule = f"test takes all rows of owner {without[0] if without else ''!r}{others}, who would have none to train on"
+    hint = "Give a smaller test, or leave the rows of that owner out"
+    check.require(not without, "data", rule, hint=hint)
 
 
 def _groups(source: Source, partition_options: Json, y: np.ndarray, owners: np.ndarray | None) -> np.ndarray:

@@ -85,10 +85,8 @@ def _plain(value: object) -> object:
 
 def read_tables(path: Path, known: Collection[str]) -> Tables:
     """The tables of a TOML file, not interpreted yet."""
-    if path.is_dir():
-        raise check.InvalidInput(
-            f"{path}: is a folder, not a TOML file. To go on with a run use: sottovoce run --resume {path}"
-        )
+    hint = f"To go on with a run use: sottovoce run --resume {path}"
+    check.require(not path.is_dir(), str(path), "is a folder, not a TOML file", hint=hint)
     tables = parse_toml(utf8(str(path), read_bytes(path, _LARGEST_FILE), "TOML"), str(path))
     for name, table in tables.items():
         check.one_of(path.name, "table", name, known)

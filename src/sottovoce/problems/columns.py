@@ -169,11 +169,9 @@ class Party:
         return lambda b: vectors @ ((vectors.T @ b) / (values + mu))
 
     def check_size(self) -> None:
-        if min(self.width, self.samples) > MOST:
-            raise check.InvalidInput(
-                f"Columns: a party has {self.samples} samples and {self.width} columns; the smaller of the two must be "
-                f"at most {MOST}. Split its columns over several parties, or use fdml"
-            )
+        rule = f"a party has {self.samples} samples and {self.width} columns; the smaller must be at most {MOST}"
+        hint = "Split its columns over several parties, or use fdml"
+        check.require(min(self.width, self.samples) <= MOST, "Columns", rule, hint=hint)
 
     @cached_property
     def gram(self) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Numbers
-from sottovoce.core.check import Example, InvalidInput, Positive, Whole, require, shown
+from sottovoce.core.check import Example, Positive, Whole, require, shown
 from sottovoce.core.compiling import compiled_pays
 from sottovoce.core.penalty import Penalty as Penalty
 from sottovoce.core.penalty import Zero
@@ -153,11 +153,8 @@ class _Indicator(Penalty):
 
     def subgradient(self, w: Floats) -> Floats:
         outside = int(np.sum(~self._inside(w)))
-        if outside:
-            raise InvalidInput(
-                f"{self!r}: a subgradient exists only inside the set, got {outside} vectors outside it. "
-                "Project them with `prox` first"
-            )
+        rule = f"a subgradient exists only inside the set, got {outside} vectors outside it"
+        require(outside == 0, repr(self), rule, hint="Project them with `prox` first")
         return np.zeros(np.shape(w))
 
 

@@ -336,14 +336,11 @@ def hashed(name: str, ids: ArrayLike, rows: int, salt: str) -> dict[bytes, int]:
     _as_many(name, "ids", len(column), rows)
     values = column.tolist()
     missing = sum(value is None or value != value or value == "" for value in values)
-    if missing:
-        raise InvalidInput(f"{name}: {missing} of {rows} ids are missing. Give every row one, or leave those rows out")
+    hint = "Give every row one, or leave those rows out"
+    check.require(missing == 0, name, f"{missing} of {rows} ids are missing", hint=hint)
     row_of = {hashlib.sha256(f"{salt}\x00{value}".encode()).digest(): row for row, value in enumerate(values)}
-    if len(row_of) < rows:
-        raise InvalidInput(
-            f"{name}: {rows - len(row_of)} of {rows} ids are there more than once. A sample must have one row: merge "
-            "or drop the others"
-        )
+    rule = f"{rows - len(row_of)} of {rows} ids are there more than once"
+    check.require(len(row_of) == rows, name, rule, hint="A sample must have one row: merge or drop the others")
     return row_of
 
 

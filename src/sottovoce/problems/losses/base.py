@@ -89,12 +89,11 @@ class Loss(ABC):
 
     def check_both_classes(self, y: AnyArray) -> None:
         """Refuse labels of a single class: the loss then has no minimiser worth training for."""
-        if self.classification and (len(y) == 0 or bool(np.all(y == y[0]))):
-            reason = f"all {len(y)} labels are the same" if len(y) else "there are no labels"
-            raise check.InvalidInput(
-                f"{type(self).__name__}: labels hold one class only, {reason}. Add rows of another class, or shuffle "
-                "before taking a subset"
-            )
+        several = len(y) > 0 and not bool(np.all(y == y[0]))
+        reason = f"all {len(y)} labels are the same" if len(y) else "there are no labels"
+        hint = "Add rows of another class, or shuffle before taking a subset"
+        rule = f"labels hold one class only, {reason}"
+        check.require(several or not self.classification, type(self).__name__, rule, hint=hint)
 
     @abstractmethod
     def value(self, margin: Floats, y: Floats) -> Floats:

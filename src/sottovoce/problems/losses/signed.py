@@ -18,12 +18,10 @@ class SignedLoss(Loss):
 
     def check_labels(self, y: ArrayLike) -> Floats:
         labels = super().check_labels(y)
-        others = labels[np.abs(labels) != 1.0]
-        if others.size:
-            raise check.InvalidInput(
-                f"{type(self).__name__}: labels must be -1 or +1, and {others.size} of {labels.size} are neither. Code "
-                "one class as -1 and the other as +1, such as 2*y-1 for labels 0 and 1"
-            )
+        others = int(np.count_nonzero(np.abs(labels) != 1.0))
+        rule = f"labels must be -1 or +1, and {others} of {labels.size} are neither"
+        hint = "Code one class as -1 and the other as +1, such as 2*y-1 for labels 0 and 1"
+        check.require(others == 0, type(self).__name__, rule, hint=hint)
         return labels
 
     def predict(self, margin: Floats) -> Floats:
