@@ -724,7 +724,7 @@ def test_gaps_are_named_and_not_to_be_imputed() -> None:
     gaps[[7, 30], 2] = np.nan
     frame = pd.DataFrame(gaps, columns=["age", "height", "weight"])
     exact = sv.VerticalClassifier(privacy="none", rounds=2)
-    words = r"of X must hold finite numbers, and row 7 contains NaN \(2 such rows\)\. Drop these rows, or fill .* is a leak$"
+    words = r"of X must hold finite numbers, and row 7 contains NaN \(2 such rows\)\. Drop these rows, or fill .* leak$"
     cases = [(sv.FederatedClassifier(**QUICK), gaps, "2"), (sv.FederatedClassifier(**QUICK), frame, "'weight'")]
     cases += [(sv.FederatedRegressor(**QUICK), frame.convert_dtypes(), "'weight'"), (exact, csr_array(gaps), "2")]
     for model, rows, name in cases:

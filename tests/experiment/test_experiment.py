@@ -693,7 +693,7 @@ def test_a_named_set_brings_its_owners_and_its_test_part(monkeypatch: pytest.Mon
 def test_a_set_without_owners_must_be_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ = datasets.Dataset("adult", np.ones((4, 1)), np.array([1.0, -1.0, 1.0, -1.0]), ("a",), "", "")
     monkeypatch.setattr(datasets, "load", lambda name, **options: set_)
-    with pytest.raises(InvalidInput, match=r"adult: rows have no owner of their own; give \[data\] clients"):
+    with pytest.raises(InvalidInput, match=r"adult: rows have no owner of their own\. Give \[data\] clients"):
         build(tiny_tables(data={"name": "adult"}), "x.toml").data()
 
 

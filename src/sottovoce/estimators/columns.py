@@ -60,11 +60,10 @@ class VerticalLinear(PrivateEstimator):
         return super()._algorithm()
 
     def _refuse(self, arguments: Json) -> None:
-        if arguments.pop("groups", None) is not None:
-            raise InvalidInput(
-                f"{self._name}: fit takes no groups: columns are split here, so no row has an owner. Say who holds "
-                "which columns, parties={'bank': [0, 1], ...}; for rows of many owners use FederatedClassifier"
-            )
+        by_columns = "Say who holds which columns, parties={'bank': [0, 1], ...}"
+        hint = f"{by_columns}; for rows of many owners use FederatedClassifier"
+        rule = "fit takes no groups: columns are split here, so no row has an owner"
+        check.require(arguments.pop("groups", None) is None, self._name, rule, hint=hint)
         super()._refuse(arguments)
 
     def _read(

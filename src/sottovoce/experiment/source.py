@@ -274,13 +274,9 @@ def _everyone_keeps_rows(owners: np.ndarray, train_rows: np.ndarray) -> None:
 
 def _groups(source: Source, partition_options: Json, y: np.ndarray, owners: np.ndarray | None) -> np.ndarray:
     if _by_owner(source):
-        if owners is None:
-            what = f"{source.name or Path(source.csv).name}: rows have no owner of their own"
-            how_to_fix = "owner = the column that names them" if source.csv else "clients = how many share the rows"
-            raise check.InvalidInput(f"{what}; give [data] {how_to_fix}")
-        return owners
+        key = "owner = the column that names them" if source.csv else "clients = how many share the rows"
+        who = source.name or Path(source.csv).name
+        return check.given(owners, who, "rows have no owner of their own", hint=f"Give [data] {key}")
     kind = source.partition or "iid"
-    clients = source.clients
-    if clients is None:
-        raise check.InvalidInput(f"data: partition {kind!r} needs clients = how many share the rows")
+    clients = check.given(source.clients, "data", f"partition {kind!r} needs clients = how many share the rows")
     return make(kind, y, clients=clients, seed=source.seed, **partition_options)

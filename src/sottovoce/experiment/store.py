@@ -137,20 +137,17 @@ def summary(result: "Result") -> Json:
     return numbers
 
 
-def versions() -> dict[str, str]:
-    """What ran: enough to set the same thing up again, and nothing about whose machine it was."""
-    ran = {"python": platform.python_version(), **_installed()}
-    return ran | {"system": platform.system(), "machine": platform.machine()}
-
-
 @cache
-def _installed() -> dict[str, str]:
-    """The versions of our own package and of those below it; each is looked up in the files of a distribution."""
-    installed = {"sottovoce": metadata.version("sottovoce")}
+def versions() -> dict[str, str]:
+    """What ran: enough to set the same thing up again, and nothing about whose machine it was.
+
+    Each version is looked up in the files of a distribution, so the answer is kept.
+    """
+    ran = {"python": platform.python_version(), "sottovoce": metadata.version("sottovoce")}
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            installed[package] = metadata.version(package)
-    return installed
+            ran[package] = metadata.version(package)
+    return ran | {"system": platform.system(), "machine": platform.machine()}
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, MatrixLike, Sparse, SparseLike, is_sparse
-from sottovoce.core.check import InvalidInput, Positive, WholeOrZero
+from sottovoce.core.check import Positive, WholeOrZero
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Json
-from sottovoce.problems.federation import FederatedData, Federation, check_names, refuse_huge, with_ones
+from sottovoce.problems.federation import FederatedData, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.schema import Schema
 
@@ -255,9 +255,6 @@ class VerticalFederation(FederatedData):
 
     def node_table(self) -> Json:
         return {"same_order": True}
-
-    def as_rows(self, who: str, rule: str) -> Federation:
-        raise InvalidInput(f"{who}: {rule}")
 
     def _labels_of(self, m: int) -> AnyArray:
         return self.y if m == self.holder else self.y[:0]
