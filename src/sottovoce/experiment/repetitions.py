@@ -8,7 +8,7 @@ right in both cases.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 
 import numpy as np
@@ -76,10 +76,7 @@ class Repetitions:
     def rounds(self) -> np.ndarray:
         """The recorded rounds that all repetitions have."""
         recorded = [np.unique(result.history.columns.get("round", [])) for result in self.results]
-        common = recorded[0]
-        for other in recorded[1:]:
-            common = np.intersect1d(common, other)
-        return common.astype(np.int64)
+        return reduce(np.intersect1d, recorded).astype(np.int64)
 
     def has(self, column: str) -> bool:
         return all(column in result.history.columns or column in result.metrics for result in self.results)

@@ -170,7 +170,7 @@ class Result:
         return self.probabilities_of(self.scores(X))
 
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
-        """The same of rows with these scores."""
+        """The same for rows whose scores are known."""
         loss = self.objective.loss
         if not loss.probabilities:
             raise check.InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")

@@ -126,7 +126,7 @@ def _hints(kind: type) -> dict[str, object]:
 
 @contextmanager
 def placed_at(where: str) -> Iterator[None]:
-    """Put the place in front of the errors about its values; a table is not named twice."""
+    """Errors about values in a file begin with their place there; a table is not named twice."""
     try:
         yield
     except (check.InvalidInput, check.MissingData, check.NoGuarantee) as error:

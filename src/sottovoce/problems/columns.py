@@ -45,13 +45,8 @@ class Columns:
     layout: ClassVar[Layout] = "columns"
 
     def __init__(self, parts: Sequence[Matrix], penalty: Penalty, shares: Callable[[], Integers] | None = None) -> None:
-        check.require(
-            penalty.separable,
-            "Columns",
-            "penalty must be a sum over coordinates, so that each party has its own share",
-            penalty,
-            "Use L2, L1, ElasticNet or Box",
-        )
+        rule = "penalty must be a sum over coordinates, so that each party has its own share"
+        check.require(penalty.separable, "Columns", rule, penalty, "Use L2, L1, ElasticNet or Box")
         self.parties = [Party(part, penalty) for part in parts]
         self.penalty = penalty
         self.samples = self.dim = int(parts[0].shape[0])

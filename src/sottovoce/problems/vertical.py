@@ -265,7 +265,7 @@ class VerticalFederation(FederatedData):
 
 
 def usual_names(count: int) -> list[str]:
-    """Of parties that were given none."""
+    """Names of parties that were given none."""
     return [f"party {m}" for m in range(1, count + 1)]
 
 
