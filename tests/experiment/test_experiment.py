@@ -426,7 +426,7 @@ def test_without_owners_a_csv_is_shared_out(folder: Path) -> None:
     shared = {"csv": "rows.csv", "label": "outcome", "clients": 5}
     federation = rows_of(load(write_toml(folder, data=shared)).data())
     assert (federation.n, federation.X.shape) == (5, (60, 3))
-    with pytest.raises(InvalidInput, match=r"no owner of their own; give \[data\] owner ="):
+    with pytest.raises(InvalidInput, match=r"no owner of their own\. Give \[data\] owner ="):
         load(write_toml(folder, data={"csv": "rows.csv", "label": "outcome"})).data()
     with pytest.raises(InvalidInput, match="'iid' needs clients"):
         load(write_toml(folder, data={"csv": "rows.csv", "label": "outcome", "partition": "iid"})).data()
