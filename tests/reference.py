@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 
 from sottovoce.problems.federation import Federation
-from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import WithIntercept
 
 
 def optimum(federation: Federation, objective: Objective) -> np.ndarray:

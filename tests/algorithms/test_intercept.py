@@ -14,8 +14,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.core.vouched import vouched
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import local_clients, train
-from sottovoce.problems.intercept import WithIntercept
-from sottovoce.problems.penalties import Ball, Box, ElasticNet, Penalty
+from sottovoce.problems.penalties import Ball, Box, ElasticNet, Penalty, WithIntercept
 from tests.cases import CASES, goal, small
 from tests.reference import optimum
 

@@ -526,9 +526,7 @@ def test_frames() -> None:
     assert np.array_equal(model.predict(features), plain.predict(X))
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(features[["height", "age", "weight"]])
-    message = (
-        r"column 'hospital' of X must hold numbers, and row 0 holds text \(400 such entries\)\. Give prepare=Schema"
-    )
+    message = r"column 'hospital' of X must hold numbers, and row 0 holds text \(400 such rows\)\. Give prepare=Schema"
     with pytest.raises(InvalidInput, match=message):
         sv.FederatedClassifier(**QUICK).fit(frame.drop(columns="ill"), frame["ill"], groups=frame["hospital"])
     table = pytest.importorskip("pyarrow").Table.from_pandas(features)  # another kind of frame
@@ -548,7 +546,7 @@ def test_frames_of_polars() -> None:
     with pytest.raises(InvalidInput, match="column 'hospital' of X must hold numbers"):
         copy_of(plain).fit(frame.drop("ill"), frame["ill"], groups=frame["hospital"])
     gaps = features.with_columns(weight=pl.Series([None, *X[1:, 2].tolist()]))
-    with pytest.raises(InvalidInput, match="column 'weight' of X contains NaN, first in row 0"):
+    with pytest.raises(InvalidInput, match="column 'weight' of X must hold finite numbers, and row 0 contains NaN"):
         copy_of(plain).fit(gaps, frame["ill"])
     with pytest.raises(InvalidInput, match=r"row 0 has none \(1 such rows\)"):
         copy_of(plain).fit(features, frame["ill"], groups=pl.Series([None, *OWNER[1:].tolist()]))
@@ -726,7 +724,7 @@ def test_gaps_are_named_and_not_to_be_imputed() -> None:
     gaps[[7, 30], 2] = np.nan
     frame = pd.DataFrame(gaps, columns=["age", "height", "weight"])
     exact = sv.VerticalClassifier(privacy="none", rounds=2)
-    words = r"of X contains NaN, first in row 7 \(2 such rows\)\. Drop these rows, or fill .* is a leak$"
+    words = r"of X must hold finite numbers, and row 7 contains NaN \(2 such rows\)\. Drop these rows, or fill .* leak$"
     cases = [(sv.FederatedClassifier(**QUICK), gaps, "2"), (sv.FederatedClassifier(**QUICK), frame, "'weight'")]
     cases += [(sv.FederatedRegressor(**QUICK), frame.convert_dtypes(), "'weight'"), (exact, csr_array(gaps), "2")]
     for model, rows, name in cases:

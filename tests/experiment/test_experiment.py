@@ -426,7 +426,7 @@ def test_without_owners_a_csv_is_shared_out(folder: Path) -> None:
     shared = {"csv": "rows.csv", "label": "outcome", "clients": 5}
     federation = rows_of(load(write_toml(folder, data=shared)).data())
     assert (federation.n, federation.X.shape) == (5, (60, 3))
-    with pytest.raises(InvalidInput, match=r"no owner of their own; give \[data\] owner ="):
+    with pytest.raises(InvalidInput, match=r"no owner of their own\. Give \[data\] owner ="):
         load(write_toml(folder, data={"csv": "rows.csv", "label": "outcome"})).data()
     with pytest.raises(InvalidInput, match="'iid' needs clients"):
         load(write_toml(folder, data={"csv": "rows.csv", "label": "outcome", "partition": "iid"})).data()
@@ -487,7 +487,7 @@ def test_the_order_of_labels_can_be_given(folder: Path) -> None:
     np.testing.assert_array_equal(turned.federation.y, -before)
     with pytest.raises(
         InvalidInput,
-        match=r"must hold the labels \['maybe', 'no'\], and row \d+ below the header \(\d+ such rows\) has",
+        match=r"must hold the labels \['maybe', 'no'\], and row \d+ below the header has another \(\d+ such rows\)",
     ):
         load(write_toml(folder, data={**DATA, "labels": ["maybe", "no"]})).data()
 
@@ -693,7 +693,7 @@ def test_a_named_set_brings_its_owners_and_its_test_part(monkeypatch: pytest.Mon
 def test_a_set_without_owners_must_be_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     set_ = datasets.Dataset("adult", np.ones((4, 1)), np.array([1.0, -1.0, 1.0, -1.0]), ("a",), "", "")
     monkeypatch.setattr(datasets, "load", lambda name, **options: set_)
-    with pytest.raises(InvalidInput, match=r"adult: rows have no owner of their own; give \[data\] clients"):
+    with pytest.raises(InvalidInput, match=r"adult: rows have no owner of their own\. Give \[data\] clients"):
         build(tiny_tables(data={"name": "adult"}), "x.toml").data()
 
 

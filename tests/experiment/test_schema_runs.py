@@ -167,7 +167,7 @@ def test_rows_that_do_not_fit_are_refused(folder: Path) -> None:
         ('csv = "rows.csv"', 'csv = "rows.csv"\nranges = {age = [0, 1]}', "ranges does not go with a"),
         ('csv = "rows.csv"', 'name = "heart"', "has a schema of its own"),
         ('"logistic"', '"squared"', "the squared loss needs a label with range"),
-        ('"logistic"', '"softmax"\nclasses = 3', "must have 3 classes"),
+        ('"logistic"', '"softmax"\nclasses = 3', "must hold 3 classes"),
         ('[schema.label]\ncolumn = "ill"\nclasses = ["healthy", "sick"]\n', "", "which column is the label"),
         ("range = [0, 100]", "range = [100, 0]", r"run.toml, \[schema.columns.age\]: Number: low must be < high"),
         ('owner = "ward"', 'owner = "wards"', "Did you mean 'ward'"),

@@ -371,7 +371,7 @@ def test_a_checkpoint_folder_of_another_run_is_not_overwritten(tmp_path: Path, t
     assert names(path) == {store.CONFIG, store.CHECKPOINT}
 
 
-@pytest.mark.parametrize("call", range(1, 36, 3))
+@pytest.mark.parametrize("call", [*range(1, 20, 3), *range(20, 26)])
 def test_a_crash_while_completing_leaves_a_run_to_resume_or_a_finished_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, todo: Experiment, call: int
 ) -> None:
@@ -383,8 +383,8 @@ def test_a_crash_while_completing_leaves_a_run_to_resume_or_a_finished_one(
         try:
             save(result, path)
         except Crash:
-            assert call <= 32  # 10 files of three steps each, the checkpoint, the folder
-    if call <= 31:
+            assert call <= 23  # 10 files of two steps each, their folder, the checkpoint, the folder again
+    if call <= 22:
         assert_same(resumed(path), result)
         save(result, path)
     assert_same(load_result(path), result)

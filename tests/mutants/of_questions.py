@@ -65,7 +65,7 @@ MUTANTS = (
         "classes-found",
         "A node does not mind labels that its owner did not declare.",
         "deploy/own_data.py",
-        "unknown = [row for row, text in enumerate(texts) if text not in self.labels]",
+        "unknown = [row for row, text in enumerate(texts, start=1) if text not in self.labels]",
         "unknown = []",
         near("attacks/test_declared_classes", "declares_its_classes"),
         blind="its clients are all on this machine",

@@ -99,5 +99,5 @@ def test_what_cannot_be_split_or_factorised_is_refused(monkeypatch: pytest.Monke
     with pytest.raises(InvalidInput, match="sum over coordinates"):
         Columns([np.ones((3, 2))], Ball(1.0))
     monkeypatch.setattr("sottovoce.problems.columns.MOST", 5)
-    with pytest.raises(InvalidInput, match=r"smaller of the two must be at most 5"):
+    with pytest.raises(InvalidInput, match=r"the smaller must be at most 5"):
         Party(np.ones((7, 6)), L2(1.0)).fit(np.ones(7), 1.0)

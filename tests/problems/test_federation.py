@@ -83,11 +83,11 @@ class Frame:
         (lambda: sv.Federation.from_arrays(X, Y, G[:4]), r"groups must have one entry per row of X \(6\), got 4"),
         (
             lambda: sv.Federation.from_arrays(X, Y, ["a", None, "b", "a", float("nan"), "b"]),  # type: ignore[arg-type]
-            r"every row must have an owner; row 1 has none \(2 such rows\)\. Fill it in",
+            r"every row must have an owner, and row 1 has none \(2 such rows\)\. Fill it in",
         ),
         (
             lambda: sv.Federation.from_arrays(X, Y, ["a", NEITHER, "b", "a", "b", "b"]),  # type: ignore[arg-type]
-            r"every row must have an owner; row 1 has none \(1 such rows\)",
+            r"every row must have an owner, and row 1 has none \(1 such rows\)",
         ),
         (lambda: sv.Federation.from_arrays(X, Y, Frame()), r"one axis, got \(6, 1\)\. Give frame\['hospital'\]"),
         (lambda: sv.Federation.from_arrays(X[:, 0], Y, G), "X must have 2 axes"),

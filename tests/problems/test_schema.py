@@ -25,8 +25,8 @@ import sottovoce as sv
 from sottovoce.core.check import InvalidInput, MissingData, SottovoceError
 from sottovoce.problems import data as datasets
 from sottovoce.problems.schema import draft, schema, toml, values
-from sottovoce.problems.schema.columns import from_table
 from sottovoce.problems.schema.effects import effects
+from sottovoce.problems.schema.toml import read_column
 from tests.counting import calls_of_the_library
 
 PACKAGE = Path(schema.__file__).parent
@@ -306,7 +306,7 @@ TABLE_OF_COLUMNS = st.one_of(
 )
 def test_toml_is_read_back_as_the_same_schema(tables: dict[str, dict[str, Any]]) -> None:
     try:
-        stated = sv.Schema({name: from_table(table) for name, table in tables.items()})
+        stated = sv.Schema({name: read_column(table) for name, table in tables.items()})
     except InvalidInput:  # an empty level, or two names that run together
         return
     again = sv.Schema.from_toml(stated.to_toml() + "\n")

@@ -13,7 +13,7 @@ import dataclasses
 import difflib
 import functools
 import math
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from types import NoneType, UnionType
 from typing import Annotated, Literal, TypeGuard, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -341,6 +341,12 @@ def finite_array(who: str, name: str, value: ArrayLike, ndim: int, dtype: DTypeL
             "or fill in numbers that are known without looking at them"
         )
     return array
+
+
+def every_row(who: str, rule: str, wrong: Sequence[int], what: str, fix: str) -> None:
+    """Refuse the rows with these numbers. The error tells the first one, `what` is wrong with it, and how many."""
+    if len(wrong):
+        raise InvalidInput(f"{who}: {rule}, and row {wrong[0]} {what} ({len(wrong)} such rows). {fix}")
 
 
 def positive_array(who: str, name: str, value: ArrayLike) -> Floats:

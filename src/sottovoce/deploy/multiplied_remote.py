@@ -27,7 +27,7 @@ from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SIGNED, Terms, pack_place, usual_dealers
 from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
 from sottovoce.experiment import predict, saved
-from sottovoce.experiment.result import VerticalResult
+from sottovoce.experiment.vertical_result import VerticalResult
 from sottovoce.privacy.masked_products import dealt, opened_scores
 
 log = logging.getLogger("sottovoce")

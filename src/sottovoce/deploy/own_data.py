@@ -139,12 +139,9 @@ class Own:
         if True in kinds:
             hint = 'For instance labels = ["no", "yes"]: the first is -1 (or 0), the second +1 (or 1), ...'
             check.require(len(self.labels) > 1, "data", "needs labels = the classes there can be, in order", hint=hint)
-            unknown = [row for row, text in enumerate(texts) if text not in self.labels]
-            if unknown:
-                raise check.InvalidInput(
-                    f"data: labels must name every class, and row {unknown[0] + 1} has another ({len(unknown)} such "
-                    "rows). Name it in labels too, or drop these rows"
-                )
+            unknown = [row for row, text in enumerate(texts, start=1) if text not in self.labels]
+            fix = "Name it in labels too, or drop these rows"
+            check.every_row("data", "labels must name every class", unknown, "has another", fix)
         if False in kinds:
             try:
                 fine = np.isfinite(np.array(texts, dtype=np.float64))

@@ -21,10 +21,11 @@ from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
 from sottovoce.deploy.reported_charges import charged, shown_by, together
 from sottovoce.deploy.summed_remote import SummedRemote
 from sottovoce.deploy.wire import Status
-from sottovoce.experiment import refit, saved, store
+from sottovoce.experiment import saved, store
 from sottovoce.experiment.evaluation import evaluations_of
-from sottovoce.experiment.result import RESULTS, Result
+from sottovoce.experiment.result import Result
 from sottovoce.experiment.tables import Tables
+from sottovoce.experiment.vertical_result import RESULTS, opened_sums
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import state_guarantee
 
@@ -116,7 +117,7 @@ def _finished(
     guarantee = guarantee.leaving_out(*(f"anything of {who}, who was never heard of in this run" for who in never))
     parts = (model, outcome.history, guarantee, rounds, outcome.stopped, task.objective, config, charges)
     result = RESULTS[nobody.layout](*parts, remote.metrics(model), **nobody.model_parts())
-    return result if task.split is None else replace(result, sums=refit.opened_sums(outcome))
+    return result if task.split is None else replace(result, sums=opened_sums(outcome))
 
 
 def _facts(deployment: Deployment, charges: Charges | None, predicts: bool) -> Json:

@@ -19,10 +19,10 @@ from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
 from sottovoce.experiment.evaluation import PrivateEvaluation
-from sottovoce.experiment.refit import method_of
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import USUAL_ROUNDS, Task
 from sottovoce.experiment.train import run_task
+from sottovoce.experiment.vertical_result import method_of
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.guarantee import Guarantee
@@ -114,12 +114,9 @@ class PrivateEstimator(_Declared):
             raise InvalidInput(f"{self._name}: algorithm must be an object, got a class. Give {algorithm.__name__}()")
         if not isinstance(algorithm, Algorithm):
             return ALGORITHMS[check.one_of(self._name, "algorithm", cast(str, algorithm), known)]()
-        if algorithm.layout != self._layout:
-            other = "FederatedClassifier" if algorithm.layout == "rows" else "VerticalClassifier"
-            raise InvalidInput(
-                f"{self._name}: {algorithm.name} is for {algorithm.layout} of many owners. Use {other}, or one of "
-                f"{', '.join(known)}"
-            )
+        other = "FederatedClassifier" if algorithm.layout == "rows" else "VerticalClassifier"
+        rule, hint = f"{algorithm.name} is for {algorithm.layout} of many owners", f"Use {other}, or one of "
+        check.require(algorithm.layout == self._layout, self._name, rule, hint=hint + ", ".join(known))
         return algorithm
 
     def set_params(self, **params: object) -> Self:
@@ -254,11 +251,9 @@ class PrivateEstimator(_Declared):
 
     def _refuse(self, arguments: Json) -> None:
         """Refuse arguments of `fit` that other estimators have."""
-        if arguments.get("sample_weight") is not None:
-            raise InvalidInput(
-                f"{self._name}: fit takes no sample_weight: the noise is made for records that all count the same, and "
-                "a heavier one would show. Leave it out"
-            )
+        why = "the noise is made for records that all count the same, and a heavier one would show"
+        weighted = arguments.get("sample_weight") is not None
+        check.require(not weighted, self._name, f"fit takes no sample_weight: {why}", hint="Leave it out")
         unknown = [name for name in arguments if name != "sample_weight"]
         if unknown:
             raise TypeError(f"{self._name}.fit() got an unexpected keyword argument {unknown[0]!r}")

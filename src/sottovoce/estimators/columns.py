@@ -22,8 +22,8 @@ from sottovoce.estimators.base import PrivateEstimator
 from sottovoce.estimators.scalers import seed_of
 from sottovoce.estimators.targets import LinearClassifier, LinearRegressor
 from sottovoce.estimators.validation import Table, validated, validated_rows
-from sottovoce.experiment.result import VerticalResult
 from sottovoce.experiment.task import Task, usual_for_columns
+from sottovoce.experiment.vertical_result import VerticalResult
 from sottovoce.privacy.modes import NoPrivacy, ProvenColumns
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.schema import Schema
@@ -60,11 +60,10 @@ class VerticalLinear(PrivateEstimator):
         return super()._algorithm()
 
     def _refuse(self, arguments: Json) -> None:
-        if arguments.pop("groups", None) is not None:
-            raise InvalidInput(
-                f"{self._name}: fit takes no groups: columns are split here, so no row has an owner. Say who holds "
-                "which columns, parties={'bank': [0, 1], ...}; for rows of many owners use FederatedClassifier"
-            )
+        by_columns = "Say who holds which columns, parties={'bank': [0, 1], ...}"
+        hint = f"{by_columns}; for rows of many owners use FederatedClassifier"
+        rule = "fit takes no groups: columns are split here, so no row has an owner"
+        check.require(arguments.pop("groups", None) is None, self._name, rule, hint=hint)
         super()._refuse(arguments)
 
     def _read(
@@ -227,11 +226,10 @@ class VerticalClassifier(VerticalLinear, LinearClassifier):
 
     def _coded(self, numbers: np.ndarray) -> tuple[Loss, np.ndarray]:
         loss, coded = super()._coded(numbers)
-        if loss.outputs > 1 and not isinstance(self._algorithm(), MaskedMoments):
-            raise InvalidInput(
-                f"{self._name}: Only binary classification is supported. The type of the target is multiclass, with "
-                f"{len(self.classes_)} classes. Use masked-moments, or train a model for each class"
-            )
+        several = f"The type of the target is multiclass, with {len(self.classes_)} classes"
+        rule = f"Only binary classification is supported. {several}"  # the words that scikit-learn's own tests look for
+        fits = loss.outputs == 1 or isinstance(self._algorithm(), MaskedMoments)
+        check.require(fits, self._name, rule, hint="Use masked-moments, or train a model for each class")
         return loss, coded
 
     def __sklearn_tags__(self) -> Tags:

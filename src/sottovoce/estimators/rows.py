@@ -16,8 +16,7 @@ from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.plain import Json
 from sottovoce.estimators.base import PrivateEstimator
-from sottovoce.estimators.preparation import Steps
-from sottovoce.estimators.scalers import Preparation, seed_of
+from sottovoce.estimators.scalers import Preparation, Steps, seed_of
 from sottovoce.estimators.targets import LinearClassifier, LinearRegressor
 from sottovoce.estimators.validation import Table, validated, validated_rows
 from sottovoce.experiment.task import Engine, Task
@@ -75,9 +74,9 @@ class FederatedLinear(PrivateEstimator):
         self, table: np.ndarray, y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None
     ) -> None:
         """Prepare the rows and train on them, from one budget."""
-        if isinstance(groups, str):
-            hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
-            check.require(False, self._name, "groups must hold the owner of each row, got text", hint=hint)
+        hint = "Give the column itself, such as groups=frame['owner'], and leave it out of X"
+        rule = "groups must hold the owner of each row, got text"
+        check.require(not isinstance(groups, str), self._name, rule, hint=hint)
         federation = Federation.from_arrays(table, y, np.zeros(len(table)) if groups is None else groups)
         columns, objective = table.shape[1], self._objective(loss)
         steps = None if isinstance(self.prepare, Schema) else self.prepare
@@ -106,7 +105,7 @@ class FederatedLinear(PrivateEstimator):
 
     @property
     def _budget(self) -> Json:
-        return super()._budget | {"clip": self.clip}  # None: settled when the rows are known
+        return super()._budget | {"clip": self.clip}  # None: chosen when the bound on rows is known
 
     def _task(self, federation: Federation, objective: Objective) -> Task:
         """What to train: as given, or as a rule chooses it, from sizes and the budget alone and so at no cost."""

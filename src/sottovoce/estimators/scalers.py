@@ -2,17 +2,17 @@
 
 `StandardScaler`, `MinMaxScaler` and similar ones read private rows, and what they read ends up in the model: no budget
 pays for it. The transformers here either read nothing (`PublicScaler`, `RowClipper`) or read through noise
-(`PrivateScaler`). If they are given to an estimator as `prepare=...`, its guarantee includes their cost.
+(`PrivateScaler`). If they are given to an estimator as `prepare=...`, its guarantee includes their cost (`Steps`).
 """
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,7 +28,7 @@ from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import ONE_OWNER, Guarantee, Statement, state_guarantee
-from sottovoce.privacy.modes import Proven
+from sottovoce.privacy.modes import PrivacyMode, Proven
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
 from sottovoce.problems.federation import Federation
 from sottovoce.problems.public_ranges import scaled_to_ranges, stated_ranges
@@ -39,15 +39,15 @@ RandomState = int | np.random.RandomState | None
 
 
 class Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """A transformer that changes each row by itself, in a way that is public once it is settled."""
+    """A transformer that changes each row by itself, in a way that is public once it is fitted."""
 
     asks: ClassVar[bool] = False  # whether it has to ask the owners, which costs a part of the budget
     row_bound_: float  # no prepared row is longer
 
     def fit(self, X: Table, y: object = None) -> Self:
-        """Remember the columns, and settle what needs no data. The entries of `X` are not used."""
+        """Remember the columns. The entries of `X` are not used."""
         columns = validated_rows(self, X, reset=True).shape[1]
-        self.settle_for(columns, getattr(self, "feature_names_in_", None))
+        self.fit_columns(columns, getattr(self, "feature_names_in_", None))
         return self
 
     def transform(self, X: Table) -> np.ndarray:
@@ -59,15 +59,12 @@ class Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Prepare rows that are checked already."""
         raise NotImplementedError  # every preparation has its own
 
-    def bound_of(self, columns: int) -> float:
-        """How long prepared rows with this number of columns can be."""
+    def fit_columns(self, columns: int, names: ArrayLike | None) -> None:
+        """Set `row_bound_`, and all that needs no data. `names`: those of the columns, if they have any."""
         raise NotImplementedError  # every preparation has its own
 
-    def settle_for(self, columns: int, names: ArrayLike | None) -> None:
-        """Settle what needs no data. `names`: those of the columns, if they have any."""
-
     def ask(self, federation: Federation, privacy: Proven, ledger: Ledger, seed: int | None) -> None:
-        """Settle what the owners have to be asked for; the cost is charged to `ledger`."""
+        """Ask the owners for what is not known without data; the cost is charged to `ledger`."""
 
     def leaves(self, privacy: Proven, columns: int) -> float:
         """The epsilon that is left of a budget for training; refused if that is next to nothing."""
@@ -80,13 +77,9 @@ class _Scaler(Preparation):
     ranges_: np.ndarray  # (features, 2)
     centre: bool
 
-    def settle(self, ranges_: np.ndarray) -> None:
-        """Use these ranges, (features, 2)."""
-        self.ranges_ = ranges_
-        self.row_bound_ = self.bound_of(len(ranges_))
-
-    def bound_of(self, columns: int) -> float:
-        return float(np.sqrt(columns))
+    def fit_columns(self, columns: int, names: ArrayLike | None) -> None:
+        """Prepared entries lie in [-1, 1], whatever the ranges."""
+        self.row_bound_ = float(np.sqrt(columns))
 
     def apply(self, X: np.ndarray) -> np.ndarray:
         return scaled_to_ranges(X, self.ranges_, self.centre)
@@ -124,10 +117,11 @@ class PublicScaler(_Scaler):
     _: KW_ONLY
     centre: bool = True
 
-    def settle_for(self, columns: int, names: ArrayLike | None) -> None:
+    def fit_columns(self, columns: int, names: ArrayLike | None) -> None:
         """Use the stated ranges."""
         listed = None if names is None else np.asarray(names).tolist()
-        self.settle(stated_ranges("PublicScaler", self.ranges, columns, listed))
+        self.ranges_ = stated_ranges("PublicScaler", self.ranges, columns, listed)
+        super().fit_columns(columns, names)
 
 
 @dataclass(eq=False, repr=False)
@@ -152,14 +146,10 @@ class RowClipper(Preparation):
 
     bound: float = 1.0
 
-    def settle_for(self, columns: int, names: ArrayLike | None) -> None:
-        """Use the bound."""
+    def fit_columns(self, columns: int, names: ArrayLike | None) -> None:
+        """Use the bound, whatever the number of columns."""
         check.positive("RowClipper", bound=self.bound)
         self.row_bound_ = float(self.bound)
-
-    def bound_of(self, columns: int) -> float:
-        """The bound, whatever the number of columns."""
-        return float(self.bound)
 
     def apply(self, X: np.ndarray) -> np.ndarray:
         """Scale long rows down."""
@@ -235,6 +225,7 @@ class PrivateScaler(Counted, _Scaler):
         privacy = Proven(self.epsilon, self.delta, clip=1.0, mechanism=mechanism, noise=self.noise)
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
         self.ask(federation, privacy, ledger, seed_of(self.random_state))
+        self.fit_columns(rows.shape[1], None)
         guarantee = self._guarantee(privacy, ledger, rows.shape[1])
         self.guarantee_ = guarantee.leaving_out(*([ONE_OWNER] if groups is None else []))
         return self
@@ -264,7 +255,7 @@ class PrivateScaler(Counted, _Scaler):
             streams = Streams.unpredictable() if seed is None else Streams(seed)
             rows = rows_digests(federation.X, federation.y, federation.offsets)
             key = NoiseKey.of_task(streams, rows, "ranges", event, federation.X.shape[1])
-        self.settle(ranges.find_ranges(federation.X, federation.offsets, event, self.delta, ledger, key))
+        self.ranges_ = ranges.find_ranges(federation.X, federation.offsets, event, self.delta, ledger, key)
         self._warn_of_absurd_ranges()
 
     def _warn_of_absurd_ranges(self) -> None:
@@ -278,6 +269,63 @@ class PrivateScaler(Counted, _Scaler):
                 "for missing values, drop it before, or state the range (PublicScaler)",
                 stacklevel=2,
             )
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The preparation of one fitted estimator: its own copies of what `prepare` holds."""
+
+    who: str
+    steps: tuple[Preparation, ...]
+    columns: int
+
+    @classmethod
+    def of(
+        cls, who: str, prepare: Preparation | Sequence[Preparation] | None, columns: int, names: ArrayLike | None
+    ) -> "Steps":
+        """Copy the steps of the estimator called `who`, and fit them as far as that needs no data."""
+        listed = prepare if isinstance(prepare, list | tuple) else [prepare]
+        steps = [cast(Preparation, clone(step, safe=False)) for step in listed if step is not None]
+        for step in steps:
+            known = isinstance(step, PublicScaler | PrivateScaler | RowClipper)
+            rule = "prepare takes PublicScaler, PrivateScaler and RowClipper, or a Schema by itself"
+            hint = "Give PublicScaler(ranges)"
+            check.require(known, who, f"{rule}, got {type(step).__name__}", hint=hint)
+            step.fit_columns(columns, names)
+        asking = sum(step.asks for step in steps)
+        check.require(asking <= 1, who, "prepare takes one PrivateScaler at most", asking)
+        return cls(who, tuple(steps), columns)
+
+    @property
+    def bound(self) -> float | None:
+        """How long prepared rows can be, if the steps say so."""
+        return self.steps[-1].row_bound_ if self.steps else None
+
+    def apply(self, X: np.ndarray) -> np.ndarray:
+        """Prepare the rows that are to be predicted."""
+        for step in self.steps:
+            X = step.apply(X)
+        return X
+
+    def epsilon_for_training(self, privacy: Proven) -> float:
+        """What the steps leave of a budget; refused if that is next to nothing."""
+        return min((step.leaves(privacy, self.columns) for step in self.steps), default=privacy.epsilon)
+
+    def prepare(
+        self, federation: Federation, privacy: PrivacyMode, ledger: Ledger | None, seed: int | None
+    ) -> Federation:
+        """Prepare the rows that are to be trained on. A step that asks is paid from `ledger`."""
+        if isinstance(privacy, Proven):
+            self.epsilon_for_training(privacy)  # refuses steps that leave too little, before anybody is asked
+        for step in self.steps:
+            if isinstance(privacy, Proven) and ledger is not None:
+                step.ask(federation, privacy, ledger, seed)
+            else:
+                rule = "PrivateScaler needs privacy 'proven', where a budget pays for it"
+                hint = "State ranges, PublicScaler(ranges), or fit the scaler by itself before"
+                check.require(not step.asks, self.who, rule, hint=hint)
+            federation = replace(federation, X=step.apply(federation.X))
+        return federation
 
 
 def seed_of(random_state: RandomState) -> int | None:

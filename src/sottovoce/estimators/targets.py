@@ -34,12 +34,6 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
 
     classes: ArrayLike | None = None
 
-    def _code_labels(self, y: np.ndarray) -> tuple[np.ndarray, list[str]]:
-        """Set `classes_`; return the number of each label's class, and what the guarantee has to leave out for it."""
-        _refuse_other_targets(self._name, y)
-        self.classes_, numbers = _numbered(self._name, y, self.classes)
-        return numbers, [] if self.classes is not None else [LABELS_FOUND]
-
     def _stated_classes(self, label: Label | None) -> np.ndarray:
         """The classes of a schema, in its order."""
         fits = label is not None and label.range is None and self.classes is None
@@ -60,7 +54,9 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         """Train on labels that are coded as the loss wants them."""
         table, labels, groups = self._read(X, y, groups, numeric=False)
         if self._schema is None:
-            labels, left_out = self._code_labels(labels)
+            _refuse_other_targets(self._name, labels)
+            self.classes_, labels = _numbered(self._name, labels, self.classes)
+            left_out = [] if self.classes is not None else [LABELS_FOUND]
         else:
             self.classes_, left_out = self._stated_classes(self._schema.label), []
         loss, coded = self._coded(labels)
@@ -178,10 +174,6 @@ def _numbered(who: str, y: np.ndarray, declared: ArrayLike | None) -> tuple[np.n
     check.require(len(classes) > 1, who, "classes must name two labels or more")
     place = {label: index for index, label in enumerate(classes.tolist())}
     numbers = np.array([place.get(label, -1) for label in present.tolist()])[numbers]
-    unknown = np.flatnonzero(numbers < 0)
-    if len(unknown):
-        raise InvalidInput(
-            f"{who}: y must hold the declared classes {classes.tolist()}, and row {unknown[0]} has another label "
-            f"({len(unknown)} such rows). Declare it too, or drop these rows"
-        )
+    rule, fix = f"y must hold the declared classes {classes.tolist()}", "Declare it too, or drop these rows"
+    check.every_row(who, rule, np.flatnonzero(numbers < 0).tolist(), "has another label", fix)
     return classes, numbers

@@ -41,9 +41,8 @@ def validated(estimator: BaseEstimator, X: Table, y: ArrayLike | None, y_numeric
     leak.
     """
     who = type(estimator).__name__
-    if isinstance(y, str):
-        hint = "Give the column itself, such as frame['label'], and leave it out of X"
-        check.require(False, who, "y must hold the label of each row, got text", hint=hint)
+    hint = "Give the column itself, such as frame['label'], and leave it out of X"
+    check.require(not isinstance(y, str), who, "y must hold the label of each row, got text", hint=hint)
     labels = check.any_array(who, "y", y)
     _refuse_text_and_dates(who, X)
     if labels.ndim == 1:
@@ -72,11 +71,9 @@ def _validate(estimator: BaseEstimator, X: Any, **options: Any) -> Any:
     missing = next((word for word in ("NaN", "infinity") if f"Input X contains {word}" in message), "")
     if missing:
         rows, column = _places(X, np.isnan if missing == "NaN" else np.isinf)
-        raise check.InvalidInput(
-            f"{who}: column {column!r} of X contains {missing}, first in row {rows[0]} ({len(rows)} such rows). Drop "
-            "these rows, or fill them with a number known without looking: an imputer that learns from private rows is "
-            "a leak"
-        )
+        learnt = "an imputer that learns from private rows is a leak"
+        fix = f"Drop these rows, or fill them with a number known without looking: {learnt}"
+        check.every_row(who, f"column {column!r} of X must hold finite numbers", rows, f"contains {missing}", fix)
     raise kind(_without_entries(who, X, message))
 
 
@@ -117,12 +114,10 @@ def _refuse_text_and_dates(who: str, X: Table) -> None:
         if not (text or times):
             continue
         rows, what = (text, "text") if text else (times, "a date or a time")
-        fix = "a 0/1 column of each value that you know there can be" if text else "days since a day that you choose"
-        raise check.InvalidInput(
-            f"{who}: column {name!r} of X must hold numbers, and row {rows[0]} holds {what} ({len(rows)} such "
-            f"entries). Give prepare=Schema(...), drop such rows, leave the column out, or convert it to numbers, such "
-            f"as {fix}"
-        )
+        such = "a 0/1 column of each value that you know there can be" if text else "days since a day that you choose"
+        fix = f"drop such rows, leave the column out, or convert it to numbers, such as {such}"
+        rule = f"column {name!r} of X must hold numbers"
+        check.every_row(who, rule, rows, f"holds {what}", f"Give prepare=Schema(...), {fix}")
 
 
 def _refuse_labels(who: str, y: np.ndarray, numbers: bool) -> None:
@@ -132,12 +127,8 @@ def _refuse_labels(who: str, y: np.ndarray, numbers: bool) -> None:
             where = f"first in row {rows[0]} ({len(rows)} such rows)"
             raise check.InvalidInput(f"{who}: y contains {what}, {where}. Drop these rows")
     check.require(numbers or one_kind(y), who, "labels must be all text or all numbers, and y holds both")
-    text = _rows_of(y, _TEXT) if numbers else []
-    if text:
-        raise check.InvalidInput(
-            f"{who}: y must hold numbers, and row {text[0]} holds text ({len(text)} such rows). Convert it to numbers, "
-            "or use FederatedClassifier for classes"
-        )
+    fix = "Convert it to numbers, or use FederatedClassifier for classes"
+    check.every_row(who, "y must hold numbers", _rows_of(y, _TEXT) if numbers else [], "holds text", fix)
 
 
 def _rows_of(column: np.ndarray, kinds: tuple[type, ...]) -> list[int]:

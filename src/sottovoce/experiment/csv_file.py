@@ -32,7 +32,9 @@ def read_csv(
         must_be_there(path.name, column, header)
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
     for column in apart:
-        _all_given(columns[column], path, column, lines)
+        gaps = np.array([text.lower().lstrip("+-") in ("", "nan") for text in columns[column]])
+        # A gap is neither a class nor an owner.
+        _refuse(gaps, path, column, lines, "must have a value in every row", "Fill it in, or drop these rows")
     features = [name for name in header if name not in apart]
     check.require(bool(features), path.name, "needs at least one column besides label and owner")
     X = np.column_stack([_numbers(columns[name], path, name, lines) for name in features])
@@ -42,26 +44,19 @@ def read_csv(
     return np.ascontiguousarray(X), list(columns[label]) if label else [], np.array(columns[owner]) if owner else None
 
 
-def _all_given(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> None:
-    """Refuse empty entries: a gap is neither a class nor an owner."""
-    gaps = [place for place, text in enumerate(column) if text.lower().lstrip("+-") in ("", "nan")]
-    if gaps:
-        where = f"{path.name}, line {lines[gaps[0]]}, column {name!r}"
-        raise check.InvalidInput(
-            f"{where}: must have a value in every row ({len(gaps)} such entries). Fill it in, or drop these rows"
-        )
-
-
 def _numbers(column: Sequence[str], path: Path, name: str, lines: Sequence[int]) -> np.ndarray:
     numbers = np.array([number_or_nan(text) for text in column])
-    good = np.isfinite(numbers)
-    if not good.all():
-        first = int(np.flatnonzero(~good)[0])
-        where = f"{path.name}, line {lines[first]}, column {name!r}"
-        other = "Make numbers of it, leave it out, or name it in label = or owner = if it holds labels or names owners"
-        hint = FILL_IN if good.any() else other
-        raise check.InvalidInput(f"{where}: must be a finite number ({int((~good).sum())} such entries). {hint}")
+    wrong = ~np.isfinite(numbers)
+    other = "Make numbers of it, leave it out, or name it in label = or owner = if it holds labels or names owners"
+    _refuse(wrong, path, name, lines, "must be a finite number", other if wrong.all() else FILL_IN)
     return numbers
+
+
+def _refuse(wrong: np.ndarray, path: Path, column: str, lines: Sequence[int], rule: str, fix: str) -> None:
+    """Refuse entries of a column, by the line of the first one and their number."""
+    if wrong.any():
+        where = f"{path.name}, line {lines[int(np.argmax(wrong))]}, column {column!r}"
+        raise check.InvalidInput(f"{where}: {rule} ({int(wrong.sum())} such entries). {fix}")
 
 
 def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -69,41 +64,34 @@ def coded(texts: Sequence[str], order: Sequence[str], loss: Loss, where: str) ->
     numbers = np.array([number_or_nan(text) for text in texts])
     numeric = bool(np.isfinite(numbers).all())
     if not loss.classification:
-        if not numeric:
-            bad = np.flatnonzero(~np.isfinite(numbers)).tolist()
-            rule = f"must hold finite numbers for this loss, and {_first(bad)} holds none"
-            raise check.InvalidInput(f"{where}: {rule}. {FILL_IN}")
+        bad = (1 + np.flatnonzero(~np.isfinite(numbers))).tolist()
+        check.every_row(where, "must hold finite numbers for this loss", bad, "below the header holds none", FILL_IN)
         return numbers, ()
     names = [label_text(number) for number in numbers.tolist()] if numeric else list(texts)
     classes = sorted(set(names), key=float) if numeric else sorted(set(names))
     if order:
-        unknown = [row for row, name in enumerate(names) if name not in order]
-        if unknown:
-            raise check.InvalidInput(
-                f"{where}: must hold the labels {list(order)}, and {_first(unknown)} has another. Name it in labels "
-                "too, or drop these rows"
-            )
+        unknown = [row for row, name in enumerate(names, start=1) if name not in order]
+        rule, fix = f"must hold the labels {list(order)}", "Name it in labels too, or drop these rows"
+        check.every_row(where, rule, unknown, "below the header has another", fix)
         classes = list(order)
     check.require(len(classes) > 1, where, "holds one class only; two are needed")
-    two = loss.outputs == 1
-    check.require(
-        len(classes) == 2 if two else len(classes) <= loss.outputs,
-        where,
-        f"must hold {'two' if two else f'at most {loss.outputs}'} classes for the {loss.name} loss",
-        len(classes),
-        f"Use loss = 'softmax' with classes = {len(classes)}",
-    )
+    check_classes(where, len(classes), loss, fewer=True)
     return class_codes(names, classes, loss), tuple(classes)
+
+
+def check_classes(where: str, count: int, loss: Loss, fewer: bool = False) -> None:
+    """Refuse a number of classes that the loss is not for; `fewer`: not all of several classes have to be there."""
+    two = loss.outputs == 1
+    fits = count == (2 if two else loss.outputs) or (fewer and count < loss.outputs)
+    needed = "two" if two else f"{'at most ' if fewer else ''}{loss.outputs}"
+    rule = f"must hold {needed} classes for the {loss.name} loss"
+    check.require(fits, where, rule, count, f"Use loss = 'softmax' with classes = {count}")
 
 
 def class_codes(labels: Sequence[str], classes: Sequence[str], loss: Loss) -> np.ndarray:
     """Labels of these classes as the loss has them."""
     number = {name: place for place, name in enumerate(classes)}
     return class_labels(loss, np.array([number[label] for label in labels]))
-
-
-def _first(rows: Sequence[int]) -> str:
-    return f"row {rows[0] + 1} below the header ({len(rows)} such rows)"
 
 
 def with_label_texts(table: Json) -> Json:

@@ -14,8 +14,9 @@ from sottovoce.core.contract import KnownNoise
 from sottovoce.core.participation import Everyone
 from sottovoce.core.plain import Json
 from sottovoce.core.round import Outcome
-from sottovoce.experiment.result import RESULTS, Result
+from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import Task
+from sottovoce.experiment.vertical_result import RESULTS
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Statement, state_guarantee

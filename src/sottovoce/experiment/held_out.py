@@ -47,7 +47,7 @@ class Split:
 
     @property
     def digest(self) -> str:
-        """The same for the same keys alone."""
+        """A digest of the keys: equal for equal keys, and for no others."""
         return digest_of(*self.keys)
 
 

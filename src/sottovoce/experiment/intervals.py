@@ -22,7 +22,6 @@ import numpy as np
 
 from sottovoce.core.arrays import Floats
 
-LEVEL = 0.95
 REACH = 0.9545  # what two deviations to either side cover: a little more than is promised, for what is rounded
 
 

@@ -15,13 +15,13 @@ from sottovoce.core.plain import Columns as PlainColumns
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Outcome
-from sottovoce.experiment import refit
 from sottovoce.experiment.finished import charges_of, finished_run
 from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.local import Events, LocalClients
-from sottovoce.experiment.result import Result, VerticalResult
+from sottovoce.experiment.result import Result
 from sottovoce.experiment.rounds import Ledgers
 from sottovoce.experiment.task import Task
+from sottovoce.experiment.vertical_result import VerticalResult, opened_sums
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.histories import Counted, Kept
 from sottovoce.privacy.doors.party import bounded
@@ -191,7 +191,7 @@ class LocalParties(LocalClients):
             return result
         if outcome.rounds == 0:
             return replace(result, stopped=_NOT_ASKED) if lasting else result
-        result = replace(result, sums=refit.opened_sums(outcome))
+        result = replace(result, sums=opened_sums(outcome))
         return replace(result, metrics=result.metrics | self._metrics_alone(result))
 
     def _metrics_alone(self, result: VerticalResult) -> PlainColumns:

@@ -25,7 +25,7 @@ def predictions(result: "Result", data: object, threshold: float | None = None) 
 
 
 def of_scores(result: "Result", scores: np.ndarray, threshold: float | None = None) -> Columns:
-    """The same of rows with these scores."""
+    """The same for rows whose scores are known."""
     columns: Columns = {"prediction": result.labels_of(scores, threshold).tolist()}
     if result.objective.loss.probabilities:
         chances, schema = result.probabilities_of(scores), result.schema

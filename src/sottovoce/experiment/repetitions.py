@@ -8,12 +8,12 @@ right in both cases.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 
 import numpy as np
 
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import require
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
@@ -76,10 +76,7 @@ class Repetitions:
     def rounds(self) -> np.ndarray:
         """The recorded rounds that all repetitions have."""
         recorded = [np.unique(result.history.columns.get("round", [])) for result in self.results]
-        common = recorded[0]
-        for other in recorded[1:]:
-            common = np.intersect1d(common, other)
-        return common.astype(np.int64)
+        return reduce(np.intersect1d, recorded).astype(np.int64)
 
     def has(self, column: str) -> bool:
         return all(column in result.history.columns or column in result.metrics for result in self.results)
@@ -134,11 +131,8 @@ def _must_be_independent(folders: Sequence[Path], results: Sequence[Result]) -> 
     for folder, result in zip(folders, results, strict=True):
         seed = result.config["run"].get("seed", object())
         same = seen.setdefault(seed, folder)
-        if same is not folder:
-            raise InvalidInput(
-                f"{folder}: has the same settings and the same seed ({seed}) as {same}, so it tells nothing more; "
-                "leave one of them out"
-            )
+        rule = f"has the same settings and the same seed ({seed}) as {same}, so it tells nothing more"
+        require(same is folder, str(folder), rule, hint="Leave one of them out")
 
 
 def _names(runs: Sequence[tuple[Path, Result]]) -> list[str]:

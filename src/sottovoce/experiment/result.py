@@ -1,7 +1,5 @@
 """What a finished run gives: a model, how it got there, and what may be said about privacy."""
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.arrays import MatrixLike
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Columns, Json
 from sottovoce.core.round import History
@@ -20,9 +17,7 @@ from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import with_ones
 from sottovoce.problems.metrics import ALONE, class_numbers, decided, probabilities
 from sottovoce.problems.objective import Objective
-from sottovoce.problems.penalties import Penalty
 from sottovoce.problems.schema import Schema
-from sottovoce.problems.vertical import matrices, summed_scores
 from sottovoce.rules import Chosen
 
 if TYPE_CHECKING:
@@ -175,7 +170,7 @@ class Result:
         return self.probabilities_of(self.scores(X))
 
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
-        """The same of rows with these scores."""
+        """The same for rows whose scores are known."""
         loss = self.objective.loss
         if not loss.probabilities:
             raise check.InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
@@ -218,90 +213,3 @@ class Result:
         from sottovoce.experiment import store
 
         return store.save(self, Path(path))
-
-
-@dataclass(frozen=True, repr=False)
-class VerticalResult(Result):
-    """A model whose parts stay with their parties: `model` holds them end to end, `widths` says whose is which."""
-
-    widths: tuple[int, ...] = ()
-    sums: np.ndarray | None = field(default=None, kw_only=True)  # products of columns, as they were opened
-    layout: ClassVar[Layout] = "columns"
-
-    def with_penalty(self, penalty: Penalty) -> "VerticalResult":
-        """The model for another penalty, from the same opened sums: it costs nothing. For masked-moments.
-
-        A path of ridges, a lasso, non-negative coefficients or a box: give `L2`, `L1`, `ElasticNet` or `Box`.
-        """
-        from sottovoce.experiment import refit
-
-        return refit.with_penalty(self, penalty)
-
-    def alone(self, m: int) -> "VerticalResult":
-        """The model of party m's columns alone, from the same opened sums: it costs nothing. For masked-moments."""
-        from sottovoce.experiment import refit
-
-        self._must_be_party("alone", m)
-        return refit.of_party(self, m)
-
-    def party_model(self, m: int) -> np.ndarray:
-        """The part of party m, which stays with it: (columns,) or (runs, columns)."""
-        self._must_be_party("party_model", m)
-        ends, outputs = list(itertools.accumulate(self.widths, initial=0)), self.objective.loss.outputs
-        released = self._released()
-        by_output = released.reshape(*released.shape[:-1], outputs, -1)[..., ends[m] : ends[m + 1]]
-        return by_output.reshape(*released.shape[:-1], -1)
-
-    def partial_scores(self, m: int, X: object) -> np.ndarray:
-        """What party m sends for new rows of its columns: one value per row, and nothing else.
-
-        After training with a schema these are rows as they are; the sum of what all parties send is `scores`.
-        """
-        self._must_be_party("partial_scores", m)
-        if self.schema is not None:
-            part = self.schema.part(list(self.schema.parties)[m]).transform(X)
-        else:
-            (part,) = matrices(f"party {m + 1}", [cast(MatrixLike, X)], [self.widths[m] - self._ones(m)])
-            part = with_ones(part) if self._ones(m) else part
-        return summed_scores([part], self.party_model(m), [self.widths[m]], self.objective.loss.outputs)
-
-    def scores(self, X: object) -> np.ndarray:
-        """Scores of new rows: the sum of what the parties send.
-
-        Rows are one array per party or, after training with a schema, one table with the columns of all parties.
-        """
-        if self.schema is not None:
-            parts, _ = self.schema.encode_parts(X, labels=False)
-        else:
-            ones = [self._ones(m) for m in range(len(self.widths))]
-            parts = matrices("predict", cast(Sequence[MatrixLike], X), np.subtract(self.widths, ones).tolist())
-            parts = [with_ones(part) if one else part for part, one in zip(parts, ones, strict=True)]
-        return summed_scores(parts, self._released(), self.widths, self.objective.loss.outputs)
-
-    def _must_be_party(self, who: str, m: int) -> None:
-        known = check.is_whole(m, 0) and m < len(self.widths)
-        check.require(known, who, f"parties have numbers from 0 to {len(self.widths) - 1}", m)
-
-    def _ones(self, m: int) -> int:
-        """How many columns of ones party m adds to its rows: one for the intercept, if it holds the labels."""
-        return int(self.objective.intercept and m == self.config.get("data", {}).get("holder", 0))
-
-    def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
-        """Those of each party's columns, before it scales its own part of a row."""
-        self._released()
-        parts = enumerate(schema.parties)
-        effects = [super(VerticalResult, self)._effects_of(schema.part(name), self.party_model(m)) for m, name in parts]
-        return [each for of_party in effects for each in of_party]
-
-    def _released(self) -> np.ndarray:
-        if self.model.shape[-1] == 0 and self.rounds == 0:
-            raise check.NoGuarantee(f"predict: there is no model, {self.stopped}")
-        if self.model.shape[-1] == 0:
-            raise check.NoGuarantee(
-                "predict: no model was released, so no score of a new row is covered by the guarantee. Train with "
-                "ProvenColumns(model=True)"
-            )
-        return self.model
-
-
-RESULTS: dict[Layout, type[Result]] = {"rows": Result, "columns": VerticalResult}

@@ -22,6 +22,7 @@ A deployment has a table [clients] in place of [data]: see `deploy/server.py`.
 
 import itertools
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -109,9 +110,14 @@ class Experiment:
     @cached_property
     def _data(self) -> Data:
         with toml.placed_at(f"{self.file}, [data]"):
-            proven = self.task.privacy.mode == "proven"
-            options, loss = (self.loader_options, self.partition_options), self.task.objective.loss
-            return read_rows(self.source, loss, *options, proven, self.file, self.schema)
+            if self.task.privacy.mode == "proven" and self.schema is None and not self.source.states_sizes:
+                warnings.warn(
+                    f"{self.file}, [data]: nothing is stated about the sizes of columns, and those of other sizes than "
+                    "about 1 will be clipped away. Give ranges = { column = [low, high], ... }, or a row_bound",
+                    stacklevel=2,
+                )
+            options = self.loader_options, self.partition_options
+            return read_rows(self.source, self.task.objective.loss, *options, self.schema)
 
     def with_task(self, task: Task, data: Data | None = None) -> "Experiment":
         """Another task on the same rows (not read again)."""

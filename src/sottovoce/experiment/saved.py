@@ -6,16 +6,18 @@ import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.contract import Hub
+from sottovoce.core.files import read_bytes
 from sottovoce.core.plain import Columns, Json
 from sottovoce.core.random.streams import SERVER, Draw, Streams
 from sottovoce.core.round import Checkpoint, History
 from sottovoce.experiment import store
 from sottovoce.experiment.evaluation import PrivateEvaluation
-from sottovoce.experiment.result import Result, VerticalResult
+from sottovoce.experiment.result import Result
 from sottovoce.experiment.run_file import TABLES, build_objective
 from sottovoce.experiment.tables import Tables, read_tables
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import CLIENTS
+from sottovoce.experiment.vertical_result import VerticalResult
 from sottovoce.experiment.whole_files import read_arrays, read_json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
@@ -185,10 +187,9 @@ def _read_history(path: Path) -> History:
     import pyarrow as pa
     from pyarrow import parquet
 
+    content = read_bytes(path)
     try:
-        table = parquet.read_table(path)
-    except FileNotFoundError:
-        raise check.MissingData(f"{path}: there is no such file") from None
+        table = parquet.read_table(pa.BufferReader(content))
     except (OSError, pa.ArrowException) as error:
         raise check.InvalidInput(f"{path}: must be a Parquet file ({error})") from None
     return _history(table.to_pydict(), str(path))

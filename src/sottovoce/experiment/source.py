@@ -1,6 +1,5 @@
 """[data]: where the rows come from and who holds them."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.core.plain import Json
-from sottovoce.experiment.csv_file import coded, label_text, read_csv, with_label_texts
+from sottovoce.experiment.csv_file import check_classes, coded, label_text, read_csv, with_label_texts
 from sottovoce.experiment.tables import choice, field_names, fit_value, from_table, parameters
 from sottovoce.problems import data as datasets
 from sottovoce.problems.federation import Federation
@@ -75,6 +74,11 @@ class Source:
                 check.require(not getattr(self, key), "data", f"split shares out columns: leave {key}, for rows, out")
         distinct = len(set(self.labels)) == len(self.labels)
         check.require(distinct, "data", "labels must be distinct", list(self.labels))
+
+    @property
+    def states_sizes(self) -> bool:
+        """Whether something is known about the sizes of columns without looking at them."""
+        return bool(self.name or self.ranges or self.split or self.row_bound is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,15 +163,9 @@ def class_texts(label: Label) -> tuple[str, ...]:
 
 
 def read_rows(
-    source: Source,
-    loss: Loss,
-    loader_options: Json,
-    partition_options: Json,
-    proven: bool,
-    file: str,
-    schema: Schema | None = None,
+    source: Source, loss: Loss, loader_options: Json, partition_options: Json, schema: Schema | None = None
 ) -> Data:
-    """Read the rows and share them out. `proven`: whether gradients will be clipped; `file` is named in warnings."""
+    """Read the rows and share them out."""
     labels: tuple[str, ...] = ()
     if schema is not None and source.csv and schema.parties:
         return _split_rows(source, schema, loss)
@@ -179,8 +177,6 @@ def read_rows(
         path = Path(source.csv)
         X, texts, groups = read_csv(path, source.label, source.owner, source.ranges)
         y, labels = coded(texts, source.labels, loss, f"{path.name}, column {source.label!r}")
-        if proven:
-            _warn_of_sizes(source, file)
         test, row_bound = None, source.row_bound
         if row_bound is None and source.ranges and not source.split:
             row_bound = float(np.sqrt(X.shape[1]))  # every entry is within [-1, 1]
@@ -232,11 +228,9 @@ def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
 def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:
     """A named data set. The config of a run that was saved names its schema: it must be the same one again."""
     loaded = datasets.load(source.name, **options)
-    if schema is not None and schema != loaded.schema:
-        raise check.InvalidInput(
-            f"{source.name}: has a schema of its own, or another preparation was asked for, and the [schema] is "
-            "neither. Leave [schema] out; for a schema of yours give csv = a file"
-        )
+    rule = "has a schema of its own, or another preparation was asked for, and the [schema] is neither"
+    hint = "Leave [schema] out; for a schema of yours give csv = a file"
+    check.require(schema is None or schema == loaded.schema, source.name, rule, hint=hint)
     if loaded.schema is None:
         return loaded
     hint = "Give encoding = another preparation"
@@ -261,22 +255,8 @@ def for_loss(label: Label, y: np.ndarray, loss: Loss) -> np.ndarray:
     check.require(suits, "schema.label", f"the {loss.name} loss needs a label with {kinds}")
     if not loss.classification:
         return y
-    count, two = len(label.classes), loss.outputs == 1
-    fits = count == (2 if two else loss.outputs)
-    needed = "two" if two else str(loss.outputs)
-    hint = f"Use loss = 'softmax' with classes = {count}"
-    check.require(fits, "schema.label", f"must have {needed} classes for the {loss.name} loss", count, hint)
+    check_classes("schema.label", len(label.classes), loss)
     return class_labels(loss, y)
-
-
-def _warn_of_sizes(source: Source, file: str) -> None:
-    """Say what is not known of the rows, as the estimators do. The rows are not looked at for it."""
-    if not (source.ranges or source.split or source.row_bound is not None):
-        warnings.warn(
-            f"{file}, [data]: nothing is stated about the sizes of columns, and those of other sizes than "
-            "about 1 will be clipped away. Give ranges = { column = [low, high], ... }, or a row_bound",
-            stacklevel=2,
-        )
 
 
 def _by_owner(source: Source) -> bool:
@@ -286,23 +266,17 @@ def _by_owner(source: Source) -> bool:
 def _everyone_keeps_rows(owners: np.ndarray, train_rows: np.ndarray) -> None:
     """An owner whose rows are all in the test part would not be a client, and nobody would be told."""
     without = np.setdiff1d(owners, owners[train_rows]).tolist()
-    if without:
-        others = f" (and {len(without) - 1} other owners)" if len(without) > 1 else ""
-        raise check.InvalidInput(
-            f"data: test takes all rows of owner {without[0]!r}{others}, who would have none to train on. "
-            "Give a smaller test, or leave the rows of that owner out"
-        )
+    others = f" (and {len(without) - 1} other owners)" if len(without) > 1 else ""
+    rule = f"test takes all rows of owner {without[0] if without else ''!r}{others}, who would have none to train on"
+    hint = "Give a smaller test, or leave the rows of that owner out"
+    check.require(not without, "data", rule, hint=hint)
 
 
 def _groups(source: Source, partition_options: Json, y: np.ndarray, owners: np.ndarray | None) -> np.ndarray:
     if _by_owner(source):
-        if owners is None:
-            what = f"{source.name or Path(source.csv).name}: rows have no owner of their own"
-            how_to_fix = "owner = the column that names them" if source.csv else "clients = how many share the rows"
-            raise check.InvalidInput(f"{what}; give [data] {how_to_fix}")
-        return owners
+        key = "owner = the column that names them" if source.csv else "clients = how many share the rows"
+        who = source.name or Path(source.csv).name
+        return check.given(owners, who, "rows have no owner of their own", hint=f"Give [data] {key}")
     kind = source.partition or "iid"
-    clients = source.clients
-    if clients is None:
-        raise check.InvalidInput(f"data: partition {kind!r} needs clients = how many share the rows")
+    clients = check.given(source.clients, "data", f"partition {kind!r} needs clients = how many share the rows")
     return make(kind, y, clients=clients, seed=source.seed, **partition_options)

@@ -69,9 +69,8 @@ def save(result: "Result", path: str | Path, more: Mapping[str, bytes] | None = 
         return path
     ours, theirs = to_toml(result.config), whole_files.read_text(path / CONFIG)
     check.require(ours == theirs, str(path), "holds an unfinished run with another config. Choose another folder")
+    whole_files.replace_files({path / name: content for name, content in contents.items()})
     with whole_files.disk(path):
-        for name, content in contents.items():
-            whole_files.replace_content(path / name, content)
         os.unlink(path / CHECKPOINT)  # from here on the run counts as finished
         sync_folder(path)
     return path
@@ -138,20 +137,17 @@ def summary(result: "Result") -> Json:
     return numbers
 
 
-def versions() -> dict[str, str]:
-    """What ran: enough to set the same thing up again, and nothing about whose machine it was."""
-    ran = {"python": platform.python_version(), **_installed()}
-    return ran | {"system": platform.system(), "machine": platform.machine()}
-
-
 @cache
-def _installed() -> dict[str, str]:
-    """The versions of our own package and of those below it; each is looked up in the files of a distribution."""
-    installed = {"sottovoce": metadata.version("sottovoce")}
+def versions() -> dict[str, str]:
+    """What ran: enough to set the same thing up again, and nothing about whose machine it was.
+
+    Each version is looked up in the files of a distribution, so the answer is kept.
+    """
+    ran = {"python": platform.python_version(), "sottovoce": metadata.version("sottovoce")}
     for package in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            installed[package] = metadata.version(package)
-    return installed
+            ran[package] = metadata.version(package)
+    return ran | {"system": platform.system(), "machine": platform.machine()}
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints
@@ -196,10 +192,9 @@ class Checkpoints:
         arrays |= {name: np.asarray(getattr(last, name)) for name in COUNTERS}
         content = whole_files.npz_bytes(arrays | {"of": np.asarray(self._of)})
         if (self.path / CHECKPOINT).exists():
-            with whole_files.disk(self.path):
-                whole_files.replace_content(self.path / CHECKPOINT, content)
-            return True
-        whole_files.write_folder(self.path, {CONFIG: to_toml(self._config).encode(), CHECKPOINT: content})
+            whole_files.replace_file(self.path / CHECKPOINT, content)
+        else:
+            whole_files.write_folder(self.path, {CONFIG: to_toml(self._config).encode(), CHECKPOINT: content})
         return True
 
 

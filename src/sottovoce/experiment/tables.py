@@ -23,8 +23,8 @@ from sottovoce.core.toml import parse_toml
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.problems.federation import FederatedData
-from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import WithIntercept
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -85,10 +85,8 @@ def _plain(value: object) -> object:
 
 def read_tables(path: Path, known: Collection[str]) -> Tables:
     """The tables of a TOML file, not interpreted yet."""
-    if path.is_dir():
-        raise check.InvalidInput(
-            f"{path}: is a folder, not a TOML file. To go on with a run use: sottovoce run --resume {path}"
-        )
+    hint = f"To go on with a run use: sottovoce run --resume {path}"
+    check.require(not path.is_dir(), str(path), "is a folder, not a TOML file", hint=hint)
     tables = parse_toml(utf8(str(path), read_bytes(path, _LARGEST_FILE), "TOML"), str(path))
     for name, table in tables.items():
         check.one_of(path.name, "table", name, known)
@@ -128,7 +126,7 @@ def _hints(kind: type) -> dict[str, object]:
 
 @contextmanager
 def placed_at(where: str) -> Iterator[None]:
-    """Put the place in front of the errors about its values; a table is not named twice."""
+    """Errors about values in a file begin with their place there; a table is not named twice."""
     try:
         yield
     except (check.InvalidInput, check.MissingData, check.NoGuarantee) as error:

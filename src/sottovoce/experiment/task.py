@@ -23,8 +23,8 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, Published, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.federation import FederatedData
-from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.objective import Objective
+from sottovoce.problems.penalties import WithIntercept
 from sottovoce.problems.rows.held_out import number_of_classes
 from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.rules import AUTO, Chosen, PublicNumbers, Rule

@@ -97,34 +97,31 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """A file in an existing or new folder: all of it, or what was there before."""
-    with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_content(path, content)
+    replace_files({path: content})
 
 
 def replace_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """An .npz file in an existing or new folder: all of it, or what was there before."""
+    """The same for an .npz file."""
     replace_file(path, npz_bytes(arrays))
 
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:
-    """The same for several files of one folder. All are on disk when it returns; before, any of them may be."""
+    """The same for several files. All are on disk when it returns; before, any of them may be."""
     for path, content in contents.items():
         with disk(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_content(path, content, sync=False)
+            replace_content(path, content)
     for folder in {path.parent for path in contents}:
-        sync_folder(folder)
+        with disk(folder):
+            sync_folder(folder)
 
 
-def replace_content(path: Path, content: bytes, sync: bool = True) -> None:
+def replace_content(path: Path, content: bytes) -> None:
     """Write a file next to `path`, then put it in its place; that is durable once the folder is synced."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         write_content(part, content)
         os.replace(part, path)
-        if sync:
-            sync_folder(path.parent)
     except BaseException:
         _discard(part)
         raise

@@ -45,13 +45,8 @@ class Columns:
     layout: ClassVar[Layout] = "columns"
 
     def __init__(self, parts: Sequence[Matrix], penalty: Penalty, shares: Callable[[], Integers] | None = None) -> None:
-        check.require(
-            penalty.separable,
-            "Columns",
-            "penalty must be a sum over coordinates, so that each party has its own share",
-            penalty,
-            "Use L2, L1, ElasticNet or Box",
-        )
+        rule = "penalty must be a sum over coordinates, so that each party has its own share"
+        check.require(penalty.separable, "Columns", rule, penalty, "Use L2, L1, ElasticNet or Box")
         self.parties = [Party(part, penalty) for part in parts]
         self.penalty = penalty
         self.samples = self.dim = int(parts[0].shape[0])
@@ -169,11 +164,9 @@ class Party:
         return lambda b: vectors @ ((vectors.T @ b) / (values + mu))
 
     def check_size(self) -> None:
-        if min(self.width, self.samples) > MOST:
-            raise check.InvalidInput(
-                f"Columns: a party has {self.samples} samples and {self.width} columns; the smaller of the two must be "
-                f"at most {MOST}. Split its columns over several parties, or use fdml"
-            )
+        rule = f"a party has {self.samples} samples and {self.width} columns; the smaller must be at most {MOST}"
+        hint = "Split its columns over several parties, or use fdml"
+        check.require(min(self.width, self.samples) <= MOST, "Columns", rule, hint=hint)
 
     @cached_property
     def gram(self) -> Floats:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, Sparse, SparseLike, is_sparse
-from sottovoce.core.check import InvalidInput, Positive
+from sottovoce.core.check import Positive
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
@@ -113,9 +113,10 @@ class FederatedData(ABC):
     def node_table(self) -> Json:
         """What [data] of a node says about its rows besides where they are."""
 
-    @abstractmethod
     def as_rows(self, who: str, rule: str) -> "Federation":
         """This, if rows are split; else an error that says the rule."""
+        check.require(isinstance(self, Federation), who, rule)
+        return cast(Federation, self)
 
 
 @dataclass(frozen=True)
@@ -172,10 +173,8 @@ class Federation(FederatedData):
         groups = check.any_array("Federation", "groups", groups)
         hint = f"Give frame[{column!r}]" if groups.ndim == 2 else ""
         check.require(groups.ndim == 1, "Federation", "groups must have one axis", groups.shape, hint)
-        missing = rows_without(groups)
-        if missing:
-            where = f"row {missing[0]} has none ({len(missing)} such rows)"
-            raise InvalidInput(f"Federation: every row must have an owner; {where}. Fill it in, or drop these rows")
+        fix = "Fill it in, or drop these rows"
+        check.every_row("Federation", "every row must have an owner", rows_without(groups), "has none", fix)
         check.require(table.shape[1] > 0, "Federation", "X must have at least one column", table.shape)
         check.require(y.ndim == 1, "Federation", "y must have one axis", y.shape)
         if y.dtype.kind not in "biuf":  # here, where row i is still the caller's own
@@ -294,9 +293,6 @@ class Federation(FederatedData):
     def node_table(self) -> Json:
         return {} if self.row_bound is None else {"row_bound": float(self.row_bound)}
 
-    def as_rows(self, who: str, rule: str) -> "Federation":
-        return self
-
     def __repr__(self) -> str:  # the default would print rows
         rows, columns = self.X.shape
         return f"Federation({self.n} clients, {rows} rows, {columns} columns)"
@@ -382,15 +378,11 @@ def _renumber(present: AnyArray, owner: AnyArray, owners: list[object]) -> AnyAr
     """Owners' numbers in the order of `owners`; every owner must have rows and every row a known owner."""
     place = {name: number for number, name in enumerate(owners)}
     check.require(len(place) == len(owners), "Federation", "owners must be distinct", owners)
-    unknown = np.flatnonzero(np.array([name not in place for name in present.tolist()])[owner])
-    if len(unknown):  # not what it holds: it may be a column of features that was given by mistake
-        raise InvalidInput(
-            f"Federation: groups must name one of the {len(owners)} owners in every row, and row {unknown[0]} names "
-            f"another ({len(unknown)} such rows). Add it to owners, or drop these rows"
-        )
+    unknown = np.flatnonzero(np.array([name not in place for name in present.tolist()])[owner]).tolist()
+    # Not what it holds: it may be a column of features that was given by mistake.
+    rule = f"groups must name one of the {len(owners)} owners in every row"
+    check.every_row("Federation", rule, unknown, "names another", "Add it to owners, or drop these rows")
     idle = [name for name in owners if name not in set(present.tolist())]
-    if idle:
-        raise InvalidInput(
-            f"Federation: client {check.shown(idle[0])} has no rows ({len(idle)} such clients). Leave it out of owners"
-        )
+    rule = f"client {check.shown(idle[0]) if idle else ''} has no rows ({len(idle)} such clients)"
+    check.require(not idle, "Federation", rule, hint="Leave it out of owners")
     return np.array([place[name] for name in present.tolist()])[owner]

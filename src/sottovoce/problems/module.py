@@ -272,10 +272,8 @@ class ModuleRows(Rows):
         return self.smoothness(clients)
 
     def argmin(self, *_: object, **__: object) -> NoReturn:
-        raise InvalidInput(
-            "Module: the arg-min of a neural model is not offered, since it is not convex; use a method that asks for "
-            "gradients, such as FedAvg or DPSGD"
-        )
+        instead = "use a method that asks for gradients, such as FedAvg or DPSGD"
+        raise InvalidInput(f"Module: the arg-min of a neural model is not offered, since it is not convex; {instead}")
 
     def _points(self, w: Floats, active: ActiveClients) -> Floats:
         """`w` as (runs, clients or 1, dim)."""

@@ -18,10 +18,9 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.problems.federation import FederatedData
-from sottovoce.problems.intercept import WithIntercept
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.module import Module, ModuleRows
-from sottovoce.problems.penalties import NoPenalty, Penalty
+from sottovoce.problems.penalties import NoPenalty, Penalty, WithIntercept
 from sottovoce.problems.rows import Rows
 
 Data = TypeVar("Data", bound=FederatedData)

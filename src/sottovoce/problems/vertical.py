@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, MatrixLike, Sparse, SparseLike, is_sparse
-from sottovoce.core.check import InvalidInput, Positive, WholeOrZero
+from sottovoce.core.check import Positive, WholeOrZero
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Json
-from sottovoce.problems.federation import FederatedData, Federation, check_names, refuse_huge, with_ones
+from sottovoce.problems.federation import FederatedData, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.schema import Schema
 
@@ -256,9 +256,6 @@ class VerticalFederation(FederatedData):
     def node_table(self) -> Json:
         return {"same_order": True}
 
-    def as_rows(self, who: str, rule: str) -> Federation:
-        raise InvalidInput(f"{who}: {rule}")
-
     def _labels_of(self, m: int) -> AnyArray:
         return self.y if m == self.holder else self.y[:0]
 
@@ -268,7 +265,7 @@ class VerticalFederation(FederatedData):
 
 
 def usual_names(count: int) -> list[str]:
-    """Of parties that were given none."""
+    """Names of parties that were given none."""
     return [f"party {m}" for m in range(1, count + 1)]
 
 
@@ -336,14 +333,11 @@ def hashed(name: str, ids: ArrayLike, rows: int, salt: str) -> dict[bytes, int]:
     _as_many(name, "ids", len(column), rows)
     values = column.tolist()
     missing = sum(value is None or value != value or value == "" for value in values)
-    if missing:
-        raise InvalidInput(f"{name}: {missing} of {rows} ids are missing. Give every row one, or leave those rows out")
+    hint = "Give every row one, or leave those rows out"
+    check.require(missing == 0, name, f"{missing} of {rows} ids are missing", hint=hint)
     row_of = {hashlib.sha256(f"{salt}\x00{value}".encode()).digest(): row for row, value in enumerate(values)}
-    if len(row_of) < rows:
-        raise InvalidInput(
-            f"{name}: {rows - len(row_of)} of {rows} ids are there more than once. A sample must have one row: merge "
-            "or drop the others"
-        )
+    rule = f"{rows - len(row_of)} of {rows} ids are there more than once"
+    check.require(len(row_of) == rows, name, rule, hint="A sample must have one row: merge or drop the others")
     return row_of
 
 

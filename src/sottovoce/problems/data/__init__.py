@@ -9,14 +9,13 @@ import inspect
 from collections.abc import Callable, Mapping
 
 from sottovoce.core import check
-from sottovoce.problems.data import libsvm_a9a, uci_adult, uci_arcene, uci_heart, uci_madelon
+from sottovoce.problems.data import libsvm_a9a, uci_adult, uci_challenge, uci_heart
 from sottovoce.problems.data.dataset import Dataset, DatasetInfo, split, split_rows
 from sottovoce.problems.data.libsvm_a9a import a9a
 from sottovoce.problems.data.sources import FOLDER_VARIABLE, info
 from sottovoce.problems.data.uci_adult import ENCODINGS, adult
-from sottovoce.problems.data.uci_arcene import arcene
+from sottovoce.problems.data.uci_challenge import arcene, madelon
 from sottovoce.problems.data.uci_heart import heart
-from sottovoce.problems.data.uci_madelon import madelon
 from sottovoce.problems.schema.schema import BUNDLED
 
 __all__ = [
@@ -35,7 +34,7 @@ __all__ = [
     "split_rows",
 ]
 
-SOURCES = tuple(module.SOURCE for module in (uci_adult, libsvm_a9a, uci_heart, uci_madelon, uci_arcene))
+SOURCES = (uci_adult.SOURCE, libsvm_a9a.SOURCE, uci_heart.SOURCE, uci_challenge.MADELON, uci_challenge.ARCENE)
 LOADERS: dict[str, Callable[..., Dataset]] = {
     "adult": adult, "a9a": a9a, "heart": heart, "madelon": madelon, "arcene": arcene
 }  # fmt: skip

@@ -57,38 +57,36 @@ def complete_rows(file: str) -> list[list[str]]:
 
 
 def _one_hot(columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ...]]:
-    blocks: list[Floats] = []
-    names: list[str] = []
-    for name, column in zip(COLUMNS, columns, strict=True):
-        if name in NUMERIC:
-            numbers = np.array(column, dtype=np.float64)
-            blocks.append((numbers / numbers.max())[:, None])
-            names.append(name)
-        else:
-            levels, ranks = _ranked(column)
-            blocks.append(np.eye(len(levels))[ranks])
-            names.extend(f"{name}={level}" for level in levels)
-    return np.ascontiguousarray(shorten_rows(np.hstack(blocks), 1.0)), tuple(names)
+    X, names = _numbers_and_levels(dict(zip(COLUMNS, columns, strict=True)))
+    return np.ascontiguousarray(shorten_rows(X / X.max(axis=0), 1.0)), names
 
 
 def _standardised(columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ...]]:
     """Without `fnlwgt` and `education`; '?' is the most frequent level; the first level of an attribute has no column.
     Mean and deviation of a column are those of the training rows."""
+    kept = dict(zip(COLUMNS, columns, strict=True))
+    del kept["fnlwgt"], kept["education"]
+    for name, column in kept.items():
+        if "?" in column:
+            usual = max(sorted(set(column)), key=column[:TRAINING].count)
+            kept[name] = tuple(usual if entry == "?" else entry for entry in column)
+    X, names = _numbers_and_levels(kept, first=1)
+    return np.ascontiguousarray((X - X[:TRAINING].mean(axis=0)) / X[:TRAINING].std(axis=0)), names
+
+
+def _numbers_and_levels(columns: dict[str, tuple[str, ...]], first: int = 0) -> tuple[Floats, tuple[str, ...]]:
+    """A column for each number, and one of zeros and ones for each level of an attribute from the `first` on."""
     blocks: list[Floats] = []
     names: list[str] = []
-    for name, column in zip(COLUMNS, columns, strict=True):
-        if name in ("fnlwgt", "education"):
-            continue
+    for name, column in columns.items():
         if name in NUMERIC:
             blocks.append(np.array(column, dtype=np.float64)[:, None])
             names.append(name)
         else:
-            usual = max(sorted(set(column)), key=column[:TRAINING].count)
-            levels, ranks = _ranked(tuple(usual if entry == "?" else entry for entry in column))
-            blocks.append(np.eye(len(levels))[ranks][:, 1:])
-            names.extend(f"{name}={level}" for level in levels[1:])
-    X = np.hstack(blocks)
-    return np.ascontiguousarray((X - X[:TRAINING].mean(axis=0)) / X[:TRAINING].std(axis=0)), tuple(names)
+            levels, ranks = _ranked(column)
+            blocks.append(np.eye(len(levels))[ranks][:, first:])
+            names.extend(f"{name}={level}" for level in levels[first:])
+    return np.hstack(blocks), tuple(names)
 
 
 def _ranks(columns: list[tuple[str, ...]]) -> Floats:

@@ -1,8 +1,7 @@
 """Losses of linear models: what one row costs, as a function of its margin."""
 
 from sottovoce.problems.losses.base import Loss, newton_prox
-from sottovoce.problems.losses.logistic import Logistic
-from sottovoce.problems.losses.smoothed_hinge import SmoothedHinge
+from sottovoce.problems.losses.signed import Logistic, SmoothedHinge
 from sottovoce.problems.losses.softmax import Softmax
 from sottovoce.problems.losses.squared import Huber, Squared
 from sottovoce.problems.losses.weighted import WeightedLogistic, WeightedSoftmax

@@ -89,12 +89,11 @@ class Loss(ABC):
 
     def check_both_classes(self, y: AnyArray) -> None:
         """Refuse labels of a single class: the loss then has no minimiser worth training for."""
-        if self.classification and (len(y) == 0 or bool(np.all(y == y[0]))):
-            reason = f"all {len(y)} labels are the same" if len(y) else "there are no labels"
-            raise check.InvalidInput(
-                f"{type(self).__name__}: labels hold one class only, {reason}. Add rows of another class, or shuffle "
-                "before taking a subset"
-            )
+        several = len(y) > 0 and not bool(np.all(y == y[0]))
+        reason = f"all {len(y)} labels are the same" if len(y) else "there are no labels"
+        hint = "Add rows of another class, or shuffle before taking a subset"
+        rule = f"labels hold one class only, {reason}"
+        check.require(several or not self.classification, type(self).__name__, rule, hint=hint)
 
     @abstractmethod
     def value(self, margin: Floats, y: Floats) -> Floats:
@@ -119,26 +118,6 @@ class Loss(ABC):
 
     def _positive_rho(self, rho: Numbers) -> Floats:
         return check.positive_array(type(self).__name__, "rho", rho)
-
-
-class SignedLoss(Loss):
-    """A loss of t = y * margin, for labels -1 and +1."""
-
-    classification = True
-    lipschitz = 1.0
-
-    def check_labels(self, y: ArrayLike) -> Floats:
-        labels = super().check_labels(y)
-        others = labels[np.abs(labels) != 1.0]
-        if others.size:
-            raise check.InvalidInput(
-                f"{type(self).__name__}: labels must be -1 or +1, and {others.size} of {labels.size} are neither. Code "
-                "one class as -1 and the other as +1, such as 2*y-1 for labels 0 and 1"
-            )
-        return labels
-
-    def predict(self, margin: Floats) -> Floats:
-        return np.where(np.asarray(margin) >= 0.0, 1.0, -1.0)
 
 
 def margins(X: AnyArray, w: AnyArray, outputs: int) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core.arrays import Booleans, Floats, Numbers
-from sottovoce.core.check import Interval, InvalidInput
+from sottovoce.core.check import Interval, require
 from sottovoce.core.vouched import derived, vouch
 from sottovoce.problems.losses.base import EPS, Loss
 
@@ -38,13 +38,10 @@ class Softmax(Loss):
 
     def check_labels(self, y: ArrayLike) -> Floats:
         labels = super().check_labels(y)
-        bad = labels[(labels != np.floor(labels)) | (labels < 0) | (labels >= self.classes)]
-        if bad.size:
-            raise InvalidInput(
-                f"Softmax: labels must be whole numbers 0..{self.classes - 1}, and {bad.size} of "
-                f"{labels.size} are not. Number the classes from 0, e.g. np.unique(y, return_inverse=True)[1], "
-                "or raise `classes`"
-            )
+        others = int(np.count_nonzero((labels != np.floor(labels)) | (labels < 0) | (labels >= self.classes)))
+        rule = f"labels must be whole numbers 0..{self.classes - 1}, and {others} of {labels.size} are not"
+        hint = "Number the classes from 0, e.g. np.unique(y, return_inverse=True)[1], or raise `classes`"
+        require(others == 0, "Softmax", rule, hint=hint)
         return labels
 
     def value(self, margin: Floats, y: Floats) -> Floats:

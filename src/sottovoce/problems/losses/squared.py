@@ -40,7 +40,7 @@ class Squared(Loss):
 
 
 @vouch
-class Huber(Loss):
+class Huber(Squared):
     """r^2/2 for |r| <= width and width |r| - width^2/2 beyond, r = margin - y: the squared loss with a clipped slope.
 
     Examples
@@ -54,8 +54,7 @@ class Huber(Loss):
     width: Positive = 1.0
     name = "huber"
     code = 3
-    classification = False
-    curvature = 1.0
+    strong = 0.0
     parameter = lipschitz = derived(lambda self: float(self.width))
 
     def value(self, margin: Floats, y: Floats) -> Floats:
@@ -70,6 +69,5 @@ class Huber(Loss):
 
     def prox(self, v: Floats, y: Floats, rho: Numbers) -> Floats:
         rho = self._positive_rho(rho)
-        quadratic = y / (1.0 + rho) + v * (rho / (1.0 + rho))
         far = rho * np.abs(v - y) > self.width * (1.0 + rho)
-        return np.where(far, v - np.sign(v - y) * self.width / rho, quadratic)
+        return np.where(far, v - np.sign(v - y) * self.width / rho, super().prox(v, y, rho))

@@ -15,7 +15,7 @@ from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Numbers
 from sottovoce.core.vouched import derived, vouch
 from sottovoce.problems.losses.base import Loss
-from sottovoce.problems.losses.logistic import Logistic
+from sottovoce.problems.losses.signed import Logistic
 from sottovoce.problems.losses.softmax import Softmax
 
 LEAST, MOST = 1e-5, 1e5  # of a weight

@@ -23,9 +23,8 @@ splits of Adult +0.06, +0.15; smooth steps +0.11, +0.11; spikes +0.14, +0.09; pa
 """
 
 import datetime
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,14 +33,13 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.problems.schema import encoding, values
-from sottovoce.problems.schema.blocks import check_range, check_shapes, short
 from sottovoce.problems.schema.encoding import EPOCH, canonical, day_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Missing = bool | Sequence[str | float]
-MOST_LEVELS = 10_000
+MOST_LEVELS, MOST_SHAPES = 10_000, 1000
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -108,11 +106,42 @@ def as_levels(who: str, levels: Iterable[object]) -> tuple[str, ...]:
     return spelt
 
 
+def as_range(who: str, low: object, high: object) -> tuple[float, float]:
+    """`low` and `high` checked: the ends of a range."""
+    got = f"got {check.shown(low)}, {check.shown(high)}"
+    if not (check.is_number(low) and check.is_number(high)):
+        raise check.InvalidInput(f"{who}: needs a range (low, high) of two numbers, {got}")
+    try:
+        width = float(high) - float(low)
+    except OverflowError:
+        width, got = np.inf, "got a number beyond 1e308"
+    check.require(0 < width < np.inf, who, f"low must be < high, both finite, {got}")
+    return float(low), float(high)
+
+
+def short(number: float) -> int | float:
+    """17 in place of 17.0."""
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
 class Ranged(Column):
     """A column of numbers on a range, with waves and knots on it."""
 
     waves: int
     knots: int
+
+    def _check_options(self) -> None:
+        """Check `waves`, `knots` and `missing`, and keep them in one form."""
+        who = type(self).__name__
+        fits = check.is_whole(self.waves, 0) and self.waves <= MOST_SHAPES
+        rule = f"waves must be a whole number from 0 (none) to {MOST_SHAPES}"
+        check.require(fits, who, f"{rule}, got {check.shown(self.waves)}")
+        fits = check.is_whole(self.knots, 0) and (self.knots == 0 or 3 <= self.knots <= MOST_SHAPES)
+        rule = f"knots must be 0 (none) or a whole number from 3 to {MOST_SHAPES}"
+        check.require(fits, who, f"{rule}, got {check.shown(self.knots)}")
+        kept = {"waves": int(self.waves), "knots": int(self.knots), "missing": as_missing(who, self.missing)}
+        for name, value in kept.items():
+            object.__setattr__(self, name, value)
 
     def feature_names(self, name: str) -> list[str]:
         bends = [*(f"wave {halves}" for halves in range(2, self.waves + 2)), *self._near(self.knots)]
@@ -169,14 +198,12 @@ class Number(Ranged):
     key: ClassVar[str] = "range"
 
     def __post_init__(self) -> None:
-        check_range("Number", self.low, self.high)
+        for name, end in zip(("low", "high"), as_range("Number", self.low, self.high), strict=True):
+            object.__setattr__(self, name, end)
         check.of_kind("Number", "log", self.log, bool, "True")
         above = not self.log or self.low > -1
         check.require(above, "Number", "log needs a range above -1, since log1p(-1) is not finite", self.low)
-        check_shapes("Number", self.waves, self.knots)
-        for name, kind in (("low", float), ("high", float), ("waves", int), ("knots", int)):
-            object.__setattr__(self, name, kind(getattr(self, name)))
-        object.__setattr__(self, "missing", as_missing("Number", self.missing))
+        self._check_options()
 
     def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
         return values.numbers(who, arrays[0], marks)
@@ -302,8 +329,7 @@ class Date(Ranged):
         day = day_of(example.strftime(self.form) if self.form else str(example), self.form)
         readable = day == example.toordinal() - EPOCH
         check.require(readable, "Date", "form must say day, month and year, such as '%d.%m.%Y'", self.form)
-        check_shapes("Date", self.waves, self.knots)
-        object.__setattr__(self, "missing", as_missing("Date", self.missing))
+        self._check_options()
 
     def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
         return values.days(who, arrays[0], self.form, marks)
@@ -369,23 +395,3 @@ class OneHot(Column):
 
     def sources(self, name: str) -> tuple[str, ...]:
         return self.columns
-
-
-def from_table(table: Mapping[str, object]) -> Column:
-    """The column that a TOML table describes: its first key says of which kind it is."""
-    kinds = {kind.key: kind for kind in (Number, Category, Date, OneHot)}
-    keys = [key for key in kinds if key in table]
-    rule = "needs one of range = [low, high], levels = [...], dates = [first, last], one_hot = [columns]"
-    if len(keys) != 1:
-        raise check.InvalidInput(f"a column {rule}")
-    key = keys[0]
-    options = {name: value for name, value in table.items() if name != key}
-    declared = inspect.signature(kinds[key]).parameters.values()
-    known = [each.name for each in declared if each.default is not each.empty]
-    check.all_of(f"a column with {key}", "key", options, [key, *known])
-    values = table[key]
-    if not isinstance(values, list):
-        raise check.InvalidInput(f"a column: {key} must be a list, got {check.shown(values)}")
-    if key in ("range", "dates"):
-        check.require(len(values) == 2, "a column", f"{key} must hold two values", len(values))
-    return kinds[key](*values, **options)

@@ -39,8 +39,7 @@ def draft(source: str | Path, label: str = "", owner: str = "", drop: Sequence[s
     lines = [_HELP, "[schema]"]
     lines += [f"owner = {toml_value(owner)}"] if owner else []
     lines += [f"drop = {toml_value(list(drop))}", ""]
-    title = toml_value(label) if label else '""'
-    lines += ["[schema.label]", f"column = {title}", "classes = []  # in order; or range = [low, high]", ""]
+    lines += ["[schema.label]", f"column = {toml_value(label)}", "classes = []  # in order; or range = [low, high]", ""]
     blanks = [name for name in header if name not in (label, owner, *drop)]
     return "\n".join([*lines, "[schema.columns]", *(f"{toml_key(name)} = {_BLANK}" for name in blanks), ""])
 

@@ -3,9 +3,9 @@
 import csv
 import difflib
 import io
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -19,21 +19,6 @@ if TYPE_CHECKING:
 
 _NO_FILE = "there is no such file; paths start from the folder of the file that names them"
 KINDS = "a pandas or polars frame, an Arrow table, a dict of columns, a list of dicts, a 2-D array or a CSV file's path"
-
-
-@runtime_checkable
-class _LazyFrame(Protocol):
-    """A lazy frame of polars."""
-
-    def collect(self) -> object: ...
-    def collect_schema(self) -> object: ...
-
-
-@runtime_checkable
-class _PandasFrame(Protocol):
-    columns: Iterable[object]
-    shape: tuple[int, int]
-    iloc: Any  # indexed by row and column
 
 
 class Table:
@@ -52,7 +37,7 @@ class Table:
         return values.to_arrow(self._columns[name])
 
 
-def read_table(who: str, data: object, features: Sequence[str]) -> Table:
+def read_table(who: str, data: Any, features: Sequence[str]) -> Table:
     """`data` as a table. An array without names must hold the columns `features`, in this order."""
     if isinstance(data, Table):
         return data
@@ -63,9 +48,9 @@ def read_table(who: str, data: object, features: Sequence[str]) -> Table:
         whole = all(hasattr(column, "__len__") and not isinstance(column, str | Mapping) for column in data.values())
         check.require(whole, who, "a dict must hold columns: lists or arrays, all equally long")
         return Table(who, list(map(str, data)), list(data.values()))
-    if isinstance(data, _LazyFrame):
+    if hasattr(data, "collect") and hasattr(data, "collect_schema"):  # a lazy frame of polars
         data = data.collect()
-    if isinstance(data, _PandasFrame):  # one column at a time, for columns of mixed types
+    if hasattr(data, "iloc") and hasattr(data, "columns"):  # pandas: one column at a time, for columns of mixed types
         return Table(who, [str(name) for name in data.columns], [data.iloc[:, k] for k in range(data.shape[1])])
     if hasattr(data, "__arrow_c_stream__"):
         import pyarrow as pa

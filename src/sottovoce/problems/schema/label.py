@@ -9,8 +9,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.problems.schema import values
-from sottovoce.problems.schema.blocks import check_range, short
-from sottovoce.problems.schema.columns import MOST_LEVELS
+from sottovoce.problems.schema.columns import MOST_LEVELS, as_range, short
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +88,7 @@ class Label:
 def _ends(range: object) -> tuple[float, float]:
     if not (isinstance(range, list | tuple) and len(range) == 2):
         raise check.InvalidInput(f"Label: range must be (low, high), got {check.shown(range)}")
-    return check_range("Label", *range)
+    return as_range("Label", *range)
 
 
 def _classes(classes: Collection[object]) -> tuple[tuple[Name, ...], tuple[tuple[Name, ...], ...]]:

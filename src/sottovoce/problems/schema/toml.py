@@ -20,6 +20,7 @@ sex = {levels = ["Female", "Male"]}
 admitted = {dates = ["2015-01-01", "2025-12-31"], weekday = true}
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -28,7 +29,7 @@ from sottovoce.core import check
 from sottovoce.core.files import read_bytes, utf8
 from sottovoce.core.plain import Json
 from sottovoce.core.toml import parse_toml
-from sottovoce.problems.schema.columns import Column, from_table
+from sottovoce.problems.schema.columns import Category, Column, Date, Number, OneHot
 from sottovoce.problems.schema.label import Label
 
 _LARGEST_FILE = 4 * 2**20  # bytes
@@ -61,14 +62,32 @@ def parts(tables: Json, where: str) -> tuple[dict[str, Column], Json]:
     arguments: Json = {name: tables[name] for name in _KEYS[:5] if name in tables}
     if "label" in tables:
         arguments["label"] = placed(f"{place}.label]", _label, tables["label"])
-    columns = {name: placed(f"{place}.columns.{name}]", _column, table) for name, table in tables["columns"].items()}
+    columns = {
+        name: placed(f"{place}.columns.{name}]", read_column, table) for name, table in tables["columns"].items()
+    }
     return columns, arguments
 
 
-def _column(table: object) -> Column:
+def read_column(table: object) -> Column:
+    """The column that a TOML table describes: one of its keys says of which kind it is."""
     if not isinstance(table, Mapping):
         raise check.InvalidInput(f"a column: must be a table, got {check.shown(table)}")
-    return from_table(table)
+    kinds = {kind.key: kind for kind in (Number, Category, Date, OneHot)}
+    keys = [key for key in kinds if key in table]
+    rule = "needs one of range = [low, high], levels = [...], dates = [first, last], one_hot = [columns]"
+    if len(keys) != 1:
+        raise check.InvalidInput(f"a column {rule}")
+    key = keys[0]
+    options = {name: value for name, value in table.items() if name != key}
+    declared = inspect.signature(kinds[key]).parameters.values()
+    known = [each.name for each in declared if each.default is not each.empty]
+    check.all_of(f"a column with {key}", "key", options, [key, *known])
+    values = table[key]
+    if not isinstance(values, list):
+        raise check.InvalidInput(f"a column: {key} must be a list, got {check.shown(values)}")
+    if key in ("range", "dates"):
+        check.require(len(values) == 2, "a column", f"{key} must hold two values", len(values))
+    return kinds[key](*values, **options)
 
 
 def _label(table: Json) -> Label:

@@ -6,7 +6,7 @@ an entry of a private table would tell something about it. An error here names a
 
 import datetime
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,14 +27,10 @@ def to_arrow(column: Any) -> "pa.Array":
     """
     import pyarrow as pa
 
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        column = _from_entries(column)
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    if not isinstance(column, pa.Array):
-        typed = str(getattr(column, "dtype", "object")) != "object"
-        guessed = _guessed(column)
-        if guessed is None or not (typed or (_is_plain(guessed.type) and _keeps_truth_values(guessed, column))):
-            guessed = pa.array([_entry_text(entry) for entry in column], pa.string())
-        column = guessed
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if not isinstance(column, pa.DictionaryArray):
@@ -45,34 +41,31 @@ def to_arrow(column: Any) -> "pa.Array":
     return column.dictionary_decode()
 
 
-def _guessed(column: Iterable[object]) -> "pa.Array | None":
+def _from_entries(column: Any) -> "pa.Array | pa.ChunkedArray":
     import pyarrow as pa
 
     try:
         array = pa.array(column, from_pandas=True)
+        if str(getattr(column, "dtype", "object")) != "object":
+            return array
+        # Among other numbers Arrow takes True for 1, which is another level than "true".
+        numeric = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+        truth_values = numeric and any(isinstance(entry, bool | np.bool_) for entry in column)
+        if _is_plain(array.type) and not truth_values:
+            return array
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return None
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-
-def _keeps_truth_values(guessed: "pa.Array", column: Iterable[object]) -> bool:
-    """Among other numbers Arrow takes True for 1, which is another level than "true"."""
-    import pyarrow as pa
-
-    numeric = pa.types.is_integer(guessed.type) or pa.types.is_floating(guessed.type)
-    return not (numeric and any(isinstance(entry, bool | np.bool_) for entry in column))
+        pass  # entries of several types
+    return pa.array([_entry_text(entry) for entry in column], pa.string())
 
 
 def numbers(who: str, array: "pa.Array", marks: Collection[str] = ()) -> np.ndarray:
     """float64 numbers, NaN where one is missing: `marks` are the values that stand for a missing one."""
     import pyarrow as pa
 
-    kind, types = array.type, pa.types
-    if types.is_null(kind):
-        return np.full(len(array), np.nan)
+    kind = array.type
     if _is_text(kind):
         values = _by_distinct(array, as_number, np.nan)
-    elif _is_plain(kind) or types.is_decimal(kind):
+    elif _is_plain(kind) or pa.types.is_decimal(kind):
         values = _cast(array)
     else:
         raise InvalidInput(f"{who}: must hold numbers, or text that stands for numbers, got the type {kind}")
@@ -88,8 +81,6 @@ def codes(who: str, array: "pa.Array", code_of: Callable[[str], int], missing: i
     kind = array.type
     if pa.types.is_nested(kind) or pa.types.is_duration(kind) or pa.types.is_binary(kind):
         raise InvalidInput(f"{who}: must hold text, numbers or truth values, got the type {kind}")
-    if pa.types.is_null(kind):
-        return np.full(len(array), missing, dtype=np.intp)
 
     def coded(entry: object) -> int:
         absent = entry is None or (isinstance(entry, float) and math.isnan(entry))

@@ -1,10 +1,31 @@
-"""The logistic loss."""
+"""Losses of labels -1 and +1: the logistic loss, and the hinge loss of a support vector machine without its kink."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Numbers
-from sottovoce.core.vouched import vouch
-from sottovoce.problems.losses.base import SignedLoss, bracketed_root
+from sottovoce.core.check import Positive
+from sottovoce.core.vouched import derived, vouch
+from sottovoce.problems.losses.base import Loss, bracketed_root
+
+
+class SignedLoss(Loss):
+    """A loss of t = y * margin, for labels -1 and +1."""
+
+    classification = True
+    lipschitz = 1.0
+
+    def check_labels(self, y: ArrayLike) -> Floats:
+        labels = super().check_labels(y)
+        others = int(np.count_nonzero(np.abs(labels) != 1.0))
+        rule = f"labels must be -1 or +1, and {others} of {labels.size} are neither"
+        hint = "Code one class as -1 and the other as +1, such as 2*y-1 for labels 0 and 1"
+        check.require(others == 0, type(self).__name__, rule, hint=hint)
+        return labels
+
+    def predict(self, margin: Floats) -> Floats:
+        return np.where(np.asarray(margin) >= 0.0, 1.0, -1.0)
 
 
 @vouch
@@ -67,3 +88,41 @@ def _logistic_prox(a: Floats, rho: Floats) -> Floats:
         return rho * (t - a) - tail, rho + tail * _tail(-t)
 
     return bracketed_root(equation, low, high, np.clip(0.0, low, high), a)
+
+
+@vouch
+class SmoothedHinge(SignedLoss):
+    """0 for t >= 1, (1-t)^2/(2 width) for 1-width < t < 1 and 1 - t - width/2 below, t = y * margin.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sottovoce.problems.losses import SmoothedHinge
+    >>> SmoothedHinge().value(np.array([0.5, 0.0]), np.array([1.0, 1.0]))
+    array([0.125, 0.5  ])
+    """
+
+    width: Positive = 1.0
+    name = "smoothed-hinge"
+    code = 4
+    parameter = derived(lambda self: float(self.width))
+    curvature = derived(lambda self: 1.0 / self.width)
+
+    def value(self, margin: Floats, y: Floats) -> Floats:
+        gap = 1.0 - y * margin
+        steepness = np.clip(gap / self.width, 0.0, 1.0)
+        return steepness * (gap - 0.5 * self.width * steepness)  # all three branches at once
+
+    def slope(self, margin: Floats, y: Floats) -> Floats:
+        return -y * np.clip((1.0 - y * margin) / self.width, 0.0, 1.0)
+
+    def second(self, margin: Floats, y: Floats) -> Floats:
+        gap = 1.0 - y * margin
+        return np.where((gap >= 0.0) & (gap <= self.width), 1.0 / self.width, 0.0)
+
+    def prox(self, v: Floats, y: Floats, rho: Numbers) -> Floats:
+        rho = self._positive_rho(rho)
+        a, stiff = y * v, rho * self.width
+        quadratic = 1.0 / (1.0 + stiff) + a * (stiff / (1.0 + stiff))
+        linear = rho * (1.0 - a) > 1.0 + stiff
+        return y * np.where(a >= 1.0, a, np.where(linear, a + 1.0 / rho, quadratic))

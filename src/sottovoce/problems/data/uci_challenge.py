@@ -1,4 +1,7 @@
-"""How the sets of the feature selection challenge (NIPS 2003) are written: numbers and labels in separate files."""
+"""Madelon and Arcene of the feature selection challenge (NIPS 2003), UCI Machine Learning Repository.
+
+Numbers and labels are in separate files.
+"""
 
 from pathlib import Path
 
@@ -10,14 +13,23 @@ from sottovoce.core.files import number_or_nan
 from sottovoce.problems.data.dataset import Dataset
 from sottovoce.problems.data.sources import Rows, Source, lines, parts_of, sign, with_test_part
 
+MADELON, ARCENE = Source.named("madelon"), Source.named("arcene")
 
-def load_challenge(source: Source, download: bool) -> Dataset:
+
+def madelon(download: bool = True) -> Dataset:
+    """Madelon: artificial, 500 features of which 20 carry signal; 2000 rows and 600 to test (the validation part)."""
+    return _load(MADELON, download)
+
+
+def arcene(download: bool = True) -> Dataset:
+    """Arcene: mass spectra, cancer or not, 10 000 features; 100 rows and 100 to test (the validation part)."""
+    return _load(ARCENE, download)
+
+
+def _load(source: Source, download: bool) -> Dataset:
     def read(folder: Path) -> list[Rows]:
-        train, train_labels, valid, valid_labels = source.files
-        return [
-            (_read_numbers(folder, train, source.features), _read_labels(folder, train_labels)),
-            (_read_numbers(folder, valid, source.features), _read_labels(folder, valid_labels)),
-        ]
+        pairs = zip(source.files[::2], source.files[1::2], strict=True)
+        return [(_read_numbers(folder, rows, source.features), _read_labels(folder, y)) for rows, y in pairs]
 
     return with_test_part(source, parts_of(source, read, download), "raw")
 
