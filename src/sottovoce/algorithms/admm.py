@@ -27,7 +27,7 @@ Departures from the paper
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sottovoce.algorithms.published import gaussian_std, gradient_change
+from sottovoce.algorithms.published import gaussian_noise, gradient_change
 from sottovoce.core.check import Positive
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Penalty, Site, of_each_client
 
@@ -98,12 +98,9 @@ class PVP(ADMM):
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
-        w = self.argmin(w, centre, gamma, site)  # line 4
-        if site.claim is None:
-            return w, None
         strong = self.rho + (site.penalty.strong if self.at_client(site.penalty) else 0.0)
         change = gradient_change(site) / strong  # Lemma 4
-        return w, Noise("gaussian", gaussian_std(change, site.claim))  # line 5
+        return self.argmin(w, centre, gamma, site), gaussian_noise(change, site)  # lines 4, 5
 
 
 @dataclass(frozen=True)
@@ -119,6 +116,5 @@ class DVP(ADMM):
         return Asks.every_round(kind="argmin", releases=2)
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
-        if site.claim is not None:
-            gamma = site.release(gamma, Noise("gaussian", gaussian_std(gradient_change(site), site.claim)))
+        gamma = site.release(gamma, gaussian_noise(gradient_change(site), site))
         return self.argmin(w, centre, gamma, site), None

@@ -33,7 +33,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sottovoce.algorithms.admm import ADMM
-from sottovoce.algorithms.published import gaussian_std, gradient_change
+from sottovoce.algorithms.published import gaussian_noise, gradient_change
 from sottovoce.core.check import InvalidInput, Positive
 from sottovoce.core.contract import Array, Asks, Mode, Noise, Penalty, Site
 
@@ -91,9 +91,10 @@ class DPADMM(ADMM):
         new = (-site.f.grad(w) - of_penalty + gamma + self.rho * centre + w / eta) / curvature  # (10a) by (12a)
         return new, Noise("gaussian", self.gradient_std(site) / curvature)  # (10b), (14)
 
-    def gradient_std(self, site: Site) -> Array:
+    def gradient_std(self, site: Site) -> Array | float:
         """Standard deviation of the noise on the gradient: σ_{i,k} (ρ + 1/η)."""
-        return site.f.noise_std if site.claim is None else gaussian_std(gradient_change(site), site.claim)  # (14)
+        published = gaussian_noise(gradient_change(site), site)  # (14)
+        return site.f.noise_std if published is None else published.scale
 
     def step(self, site: Site) -> Array:
         """η_i^k of Theorem 3 or 4."""

@@ -82,7 +82,7 @@ def fedspd_hidden_state() -> Iterator[Row]:
 def fedspd_theorem_one(runs: int, progress: Progress) -> Row:
     """Theorem 1 with everything as in the paper: T = 100, Q = 5, b = 10 of m = 326, p = 1, total (1, 1e-4)."""
     method, rounds, records = FedSPDDP(rho=20.0, batch=10), 100, 326
-    per_round = method.sampling.epsilon(1.0, rounds, [records])
+    per_round = method.epsilon_of_round(1.0, rounds, [records])
     game = Game(method, canary(1, records, 162), PLAIN, Published(per_round, 1e-4), rounds)
     return _row("Theorem 1: T = 100, p = 1, b = 10 of 326, secret", audit(game, runs, seed=1, progress=progress))
 

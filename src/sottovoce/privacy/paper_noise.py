@@ -18,7 +18,7 @@ FEDSPD_C0 = 3.04  # the constant of (21), as used in the experiments of FedSPD-D
 
 def gaussian_factor(epsilon: float, delta: float) -> float:
     """Noise per unit of L2 sensitivity, sqrt(2 ln(1.25/delta))/epsilon: the classical mechanism, for epsilon <= 1."""
-    check.positive("published noise", epsilon=epsilon)
+    check.positive("Published", epsilon=epsilon)
     return math.sqrt(2 * _log_gaussian(delta)) / epsilon
 
 
@@ -162,11 +162,12 @@ def sharing_total(rounds: int, epsilon: float, delta: float, extra_delta: float)
 
 def _log_gaussian(delta: float) -> float:
     """ln(1.25/delta)."""
-    check.between("published noise", 0, 1, delta=delta)
+    hint = "Give Published(delta=1e-5)"
+    check.require(0 < delta < 1, "Published", "Gaussian noise needs a delta in (0, 1)", delta, hint)
     return math.log(1.25 / delta)
 
 
 def _log_inverse(delta: float) -> float:
     """ln(1/delta)."""
-    check.between("published noise", 0, 1, delta=delta)
+    check.between("Published", 0, 1, delta=delta)
     return -math.log(delta)
