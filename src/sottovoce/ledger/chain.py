@@ -28,7 +28,7 @@ from typing import NamedTuple
 from sottovoce.core.check import SottovoceError
 from sottovoce.core.files import sync_folder
 from sottovoce.core.plain import Json
-from sottovoce.ledger.budget import Budget, LedgerError, Receipt, Standing
+from sottovoce.ledger.budget import Budget, LedgerError, Standing
 from sottovoce.privacy.events import Event, unpack_event
 
 VERSION = 3
@@ -58,13 +58,26 @@ class Entry(NamedTuple):
     details: str
     hash: str
 
-    def receipt(self) -> Receipt:
-        details = json.loads(self.details)
-        assert self.run is not None
-        assert self.round is not None
-        assert self.question is not None
-        event = unpack_event(details["event"])
-        return Receipt(self.sequence, self.run, self.round, self.question, details["purpose"], event, self.time)
+    @property
+    def event(self) -> Event:
+        """What a charge was for."""
+        return unpack_event(json.loads(self.details)["event"])
+
+    @property
+    def purpose(self) -> str:
+        """Why it was asked, in the words of the one who charged."""
+        return json.loads(self.details)["purpose"]
+
+
+class AlreadyCharged(SottovoceError):
+    """This question was charged before. Resend the stored answer, or, if there is none, ask (and pay) anew."""
+
+    def __init__(self, row: Entry) -> None:
+        self.row = row
+        super().__init__(
+            f"ledger: run {row.run!r}, round {row.round}, question {row.question} was charged before (row "
+            f"{row.sequence}). Resend the stored answer, or ask a new question"
+        )
 
 
 def link(previous_hash: str, content: tuple[object, ...]) -> str:

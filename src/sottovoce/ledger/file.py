@@ -27,14 +27,14 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Self
 
 from sottovoce.core import check
 from sottovoce.ledger import chain, store
-from sottovoce.ledger.budget import AlreadyCharged, Budget, LedgerError, Receipt, Standing
-from sottovoce.ledger.chain import HOW_TO_FIX, Chain, Entry, Head
+from sottovoce.ledger.budget import Budget, LedgerError, Standing
+from sottovoce.ledger.chain import HOW_TO_FIX, AlreadyCharged, Chain, Entry, Head
 from sottovoce.privacy.events import Event, pack_event, unpack_event
 
 Address = str | os.PathLike[str]
@@ -106,8 +106,8 @@ class FileLedger:
     def budget(self) -> Budget:
         return self._standing().budget
 
-    def charge(self, event: Event, *, run: str, round: int, question: int, purpose: str) -> Receipt:
-        """Charge one answer. Give the answer only after this has returned, and never if it has not.
+    def charge(self, event: Event, *, run: str, round: int, question: int, purpose: str) -> Entry:
+        """Charge one answer, and return its row. Give the answer only after this has returned, and never if it has not.
 
         Raises BudgetSpent if the answer does not fit into the budget, AlreadyCharged if (run, round, question) was
         charged before, LedgerError if the ledger cannot be trusted or written; then nothing is added. The budget
@@ -120,7 +120,7 @@ class FileLedger:
         with self._locked():
             stored = self._rows("WHERE run = ? AND round = ? AND question = ?", key)
             if stored:
-                raise AlreadyCharged(stored[0].receipt())
+                raise AlreadyCharged(stored[0])
             standing = self._chain.standing
             if standing.remaining(event) == 0:
                 raise standing.refusal(f"ledger of {self.owner!r}", event)
@@ -128,7 +128,7 @@ class FileLedger:
             details = {"event": pack_event(event), "purpose": purpose}
             entry = self._chain.next("charge", time.time(), details, key)
             self._append(entry)
-        return Receipt(entry.sequence, *key, purpose, event, entry.time)
+        return entry
 
     def change_budget(self, budget: Budget, reason: str) -> None:
         """Append a new budget, larger or smaller, for all answers together: those given so far stay counted."""
@@ -149,11 +149,10 @@ class FileLedger:
         """How many more answers of this kind the budget holds."""
         return self._standing().remaining(event)
 
-    def receipts(self) -> Iterator[Receipt]:
+    def receipts(self) -> list[Entry]:
         """Every charged answer, in order."""
         with self._locked():
-            charges = self._rows("WHERE kind = 'charge' ORDER BY sequence")
-        return (entry.receipt() for entry in charges)
+            return self._rows("WHERE kind = 'charge' ORDER BY sequence")
 
     def rounds_charged(self, run: str) -> set[int]:
         """The rounds of a run in which something was charged."""

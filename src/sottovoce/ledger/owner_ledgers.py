@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core import check
-from sottovoce.ledger.budget import AlreadyCharged, Budget
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.chain import AlreadyCharged
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.histories import Kept
