@@ -82,19 +82,15 @@ def fedspd_data_rate(local_steps: int, batch: int, m: int, replacement: bool = F
     return drawn / m
 
 
-def fedspd_total(
-    epsilon: float, rounds: int, data_rate: float, client_rate: float = 1.0, c0: float = FEDSPD_C0
-) -> float:
+def fedspd_total(epsilon: float, rounds: int, data_rate: float, client_rate: float = 1.0) -> float:
     """FedSPD-DP Theorem 1, (21): c0 q epsilon sqrt(p T/(1 - q)), for q = `data_rate` < 1 and p = `client_rate`."""
     check.between("fedspd_total", 0, 1, data_rate=data_rate)
-    return c0 * data_rate * epsilon * math.sqrt(client_rate * rounds / (1 - data_rate))
+    return FEDSPD_C0 * data_rate * epsilon * math.sqrt(client_rate * rounds / (1 - data_rate))
 
 
-def fedspd_epsilon(
-    total: float, rounds: int, data_rate: float, client_rate: float = 1.0, c0: float = FEDSPD_C0
-) -> float:
+def fedspd_epsilon(total: float, rounds: int, data_rate: float, client_rate: float = 1.0) -> float:
     """FedSPD-DP (36): the epsilon of one round from the total; (21) the other way round."""
-    return total / fedspd_total(1.0, rounds, data_rate, client_rate, c0)
+    return total / fedspd_total(1.0, rounds, data_rate, client_rate)
 
 
 # Fed-PLT. `lipschitz` is L of Assumption 3, twice the clip norm; `strong` is the modulus of strong convexity.

@@ -13,7 +13,7 @@ from sottovoce.core.vouched import vouched
 from sottovoce.privacy.calibration import AnswerShape, is_of_kind
 from sottovoce.privacy.discrete_noise import GRID_BOUND, difference_steps
 from sottovoce.privacy.events import Event, Relation
-from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
+from sottovoce.privacy.modes.base import PrivacyMode
 
 _REFUSED = {  # units that no noise on products is worth, and why
     "label": "there is no unit 'label': a label alone needs as much noise as a record with it. Use unit 'record'",
@@ -98,8 +98,7 @@ class ProvenColumns(PrivacyMode):
     def __post_init__(self) -> None:
         who = "ProvenColumns"
         check.require(cast(str, self.unit) != "label", who, _REFUSED["label"])
-        explain_infinity(who, self.epsilon)
-        check.fields(self)
+        super().__post_init__()
         if not self.for_scores:
             return
         reason = f". For masked-moments there is no such unit: {_REFUSED[self.unit]}" if self.unit in _REFUSED else ""

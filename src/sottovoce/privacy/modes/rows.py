@@ -12,7 +12,7 @@ from sottovoce.privacy import calibration
 from sottovoce.privacy.batches import batch_rates
 from sottovoce.privacy.calibration import AnswerShape, is_of_kind
 from sottovoce.privacy.events import Event, Relation
-from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
+from sottovoce.privacy.modes.base import PrivacyMode
 
 LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
 LATER = {"later": True}  # of fields that came later: at their defaults, noise is bound to the same text as before
@@ -86,8 +86,7 @@ class Proven(PrivacyMode):
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
 
     def __post_init__(self) -> None:
-        explain_infinity("Proven", self.epsilon)
-        check.fields(self)
+        super().__post_init__()
         if self.has_clip:
             check.positive("Proven", clip=self.clip)
             usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
