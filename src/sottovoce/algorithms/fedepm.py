@@ -149,7 +149,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         if self.variant == "P":
             return self.client_from_release(state, down, site)
         g = site.f.grad(down.w) + site.penalty.by_gradient.subgradient(down.w)  # (18)
-        start, share = self.first_mu(site), self.share(site)
+        start, share = first_mu(self.mu, self.k0, site), self.share(site)
         mu, away = start, state.w - down.w
         for step in range(self.k0):
             mu = growing_mu(start, self.c, self.alpha, (site.k - 1) * self.k0 + step + 1, away)
@@ -159,7 +159,7 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
 
     def client_from_release(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         """Variant "P": the same round from a w_i that was released; in `Proven` mode its end is noisy."""
-        start, away = self.first_mu(site), state.w - down.w
+        start, away = first_mu(self.mu, self.k0, site), state.w - down.w
         first = growing_mu(start, self.c, self.alpha, (site.k - 1) * self.k0 + 1, away) / self.share(site)
         pulls = first * self.alpha ** np.arange(self.k0).reshape(-1, *(1,) * first.ndim)  # with |w_i − w| of the start
         h = L1(self.threshold) if self.threshold > 0 else NoPenalty()
@@ -181,10 +181,6 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         if np.all(moved < self.tolerance * np.linalg.norm(server.w[..., 0, :], axis=-1)):
             return f"the last four models differ by less than {self.tolerance:g} of their length"
         return ""
-
-    def first_mu(self, site: Site) -> Array | float:
-        """μ_{i,0}."""
-        return first_mu(self.k0, site) if self.mu is None else self.mu
 
     def share(self, site: Site) -> Array | float:
         """What μ is divided by in a step."""

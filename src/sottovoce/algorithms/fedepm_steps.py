@@ -43,8 +43,10 @@ def elastic_mean(a: Array, lam: float, eta: float, penalty: Penalty | None = Non
     return np.minimum(w[..., -1:, :], np.maximum(a, w[..., -2::-1, :]).min(axis=-2, keepdims=True))
 
 
-def first_mu(k0: int, site: Site) -> Array:
-    """μ_{i,0} for which k0 steps along one gradient add up to one step that descends."""
+def first_mu(mu: float | None, k0: int, site: Site) -> Array | float:
+    """μ_{i,0}: `mu`, or that for which k0 steps along one gradient add up to one step that descends."""
+    if mu is not None:
+        return mu
     share = site.f.weight * site.f.size  # 1 for scale "mean"
     smoothness = site.f.curvature_bound * share + site.penalty.by_gradient.curvature
     if not np.isfinite(smoothness).all():
