@@ -117,13 +117,13 @@ class Proven(PrivacyMode):
         if self.noise == "seeded":
             object.__setattr__(self, "noise", "discrete")  # sums are of whole numbers
         least, colluders, roster = self.least, self.colluders, self.roster
-        if least is not None and colluders is not None:
-            check.require(colluders < least, "Proven", f"colluders must be fewer than least ({least})", colluders)
+        if least is None or colluders is None:
+            rule = "roster goes with least and colluders: leave it out, it follows from the data"
+            check.require(roster is None, "Proven", rule)
+            return
+        check.require(colluders < least, "Proven", f"colluders must be fewer than least ({least})", colluders)
         if roster is None:
             return
-        known = least is not None and colluders is not None
-        check.require(known, "Proven", "roster goes with least and colluders: leave it out, it follows from the data")
-        least, colluders = cast(int, least), cast(int, colluders)
         check.require(least <= roster, "Proven", f"least must be at most the number of clients ({roster})", least)
         quorum, hint = (roster + colluders) // 2 + 1, "State fewer colluders, or find more clients"
         rule = f"with {colluders} colluders, {quorum} of the clients must agree on who is in a sum, and there are fewer"
