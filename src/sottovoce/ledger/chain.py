@@ -38,6 +38,13 @@ HOW_TO_FIX = (
 )
 
 
+class BrokenLedger(LedgerError):
+    """A ledger's rows, or its head file, are not those that were written."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. {HOW_TO_FIX}")
+
+
 def step(name: str) -> None:
     """Called between the steps of a write, for tests that kill the process there. Does nothing."""
 
@@ -123,15 +130,15 @@ class Chain:
         return Entry(*content, link(self.hash, content))
 
     def after(self, entry: Entry) -> "Chain":
-        """The chain with one more row; a LedgerError if that is not its next row."""
+        """The chain with one more row; a BrokenLedger if that is not its next row."""
         if entry.sequence != self.sequence + 1:
-            raise LedgerError(f"row {self.sequence + 1} is missing")
+            raise BrokenLedger(f"row {self.sequence + 1} is missing")
         if link(self.hash, entry[:-1]) != entry.hash:
-            raise LedgerError(f"row {entry.sequence} does not match its hash: it, or a row before it, was changed")
+            raise BrokenLedger(f"row {entry.sequence} does not match its hash: it, or a row before it, was changed")
         try:
             changes = self._changes(entry.kind, json.loads(entry.details))
         except (KeyError, TypeError, ValueError, SottovoceError) as error:
-            raise LedgerError(f"row {entry.sequence} has content that this version cannot read ({error})") from error
+            raise BrokenLedger(f"row {entry.sequence} has content that this version cannot read ({error})") from error
         return replace(self, sequence=entry.sequence, hash=entry.hash, time=entry.time, **changes)
 
     def _changes(self, kind: str, details: Json) -> Json:
@@ -149,21 +156,21 @@ class Chain:
         raise ValueError(f"a row of kind {kind!r} cannot stand here")
 
     def missing_row(self, head: Head) -> Entry | None:
-        """The row that `head` promises and a crash kept out, if any; a LedgerError if the two do not fit together."""
+        """The row that `head` promises and a crash kept out, if any; a BrokenLedger if the two do not fit together."""
         rows, promised = self.sequence + 1, head.promised
         if head.sequence == self.sequence and head.hash == self.hash:
             return None
         if head.sequence == self.sequence:
-            raise LedgerError("its last row is not the one its head file names: one of the two was replaced")
+            raise BrokenLedger("its last row is not the one its head file names: one of the two was replaced")
         if head.sequence < self.sequence:
-            raise LedgerError(f"it holds {rows} rows, its head file counts {head.sequence + 1}: the head is too old")
+            raise BrokenLedger(f"it holds {rows} rows, its head file counts {head.sequence + 1}: the head is too old")
         if head.sequence > rows or promised is None:
-            raise LedgerError(
+            raise BrokenLedger(
                 f"it holds {rows} rows, its head file counts {head.sequence + 1}: rows at its end were cut off, "
                 "or an older copy was put back"
             )
         if promised.sequence != rows or not promised.hash == head.hash == link(self.hash, promised[:-1]):
-            raise LedgerError("its head file does not continue its last row: one of the two was replaced")
+            raise BrokenLedger("its head file does not continue its last row: one of the two was replaced")
         return promised
 
 
@@ -178,9 +185,9 @@ def read_head(ledger: Path) -> Head:
         promised = None if raw["promised"] is None else Entry(*raw["promised"])
         return Head(int(raw["sequence"]), str(raw["hash"]), promised)
     except FileNotFoundError:
-        raise LedgerError(f"its head file {path.name} is missing") from None
+        raise BrokenLedger(f"its head file {path.name} is missing") from None
     except (ValueError, TypeError, KeyError) as error:
-        raise LedgerError(f"its head file {path.name} is damaged ({error})") from error
+        raise BrokenLedger(f"its head file {path.name} is damaged ({error})") from error
 
 
 def write_head(ledger: Path, head: Head) -> None:

@@ -189,17 +189,17 @@ class ProvenColumns(PrivacyMode):
         self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
     ) -> Json:
         """What an answer of a party is, but for how much noise there is. Products are whole numbers in every mode."""
-        whole = part.kind == "products"
-        mechanism = "discrete-gaussian" if self.on_grid or whole else "gaussian"
+        on_grid = self.on_grid or part.kind == "products"
+        mechanism = "discrete-gaussian" if on_grid else "gaussian"
         kind: Json = {"mechanism": mechanism, "relation": self.counted_relation, "row_bound": 0.0}
-        if shape is None or not (self.on_grid or whole):
+        if shape is None or not on_grid:
             return kind
-        longest = shape.dim if whole else max(shape.dim, shape.columns)
-        if whole:
-            moved = products.UNIT * products.products_sensitivity(part.kappa)
-        else:
-            moved = 2.0 * GRID_BOUND if self.variant == "clip" else difference_steps(longest)
-        return kind | {"sensitivity": moved, "coordinates": longest}
+        if part.kind == "products":
+            steps = products.UNIT * products.products_sensitivity(part.kappa)
+            return kind | {"sensitivity": steps, "coordinates": shape.dim}
+        longest = max(shape.dim, shape.columns)
+        steps = 2.0 * GRID_BOUND if self.variant == "clip" else difference_steps(longest)
+        return kind | {"sensitivity": steps, "coordinates": longest}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers
