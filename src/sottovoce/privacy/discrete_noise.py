@@ -94,21 +94,17 @@ def difference_steps(length: int, norm: int = 2) -> float:
 
 
 def noised(
-    kind: Literal["gaussian", "laplace"],
-    scale: float,
-    numbers: np.ndarray,
-    streams: Sequence[Bits] = (),
-    by: str | None = None,
+    kind: Literal["gaussian", "laplace"], scale: float, numbers: np.ndarray, streams: Sequence[Bits] = ()
 ) -> np.ndarray:
     """Integers with discrete Gaussian or Laplace noise of the given scale.
 
-    `streams`: seeded bits, one for each row of numbers; without them the noise is the operating system's.
-    `by`: who draws the latter, "own" or "opendp"; by default what `sampler()` says.
+    `streams`: seeded bits, one for each row of numbers; without them the noise is the operating system's, drawn by the
+    `sampler()` that was chosen.
 
     Where noise could leave 64 bits OpenDP draws it: it adds, and then cuts off at their ends. Noise of its own that is
     cut off there, added here, would wrap around and show the numbers.
     """
-    by = by or sampler()
+    by = sampler()
     room = 2.0**62 - (REACH + 1) * scale - 1
     fits = kind == "gaussian" and scale <= LARGEST_SCALE and np.abs(numbers).max(initial=0) < room
     if streams:
@@ -118,6 +114,11 @@ def noised(
         bits = SystemBits()
         must_be_secret(bits)
         return numbers + draw(scale, numbers.shape, bits)
+    return noised_by_opendp(kind, scale, numbers)
+
+
+def noised_by_opendp(kind: Literal["gaussian", "laplace"], scale: float, numbers: np.ndarray) -> np.ndarray:
+    """The same, drawn by OpenDP whatever the `sampler()`."""
     noisy = _measurement(kind, float(scale))(numbers.reshape(-1).tolist())
     return np.array(noisy, dtype=np.int64).reshape(numbers.shape)
 
