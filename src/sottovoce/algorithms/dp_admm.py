@@ -194,10 +194,10 @@ class DPADMM(ADMM):
         new = (-site.f.grad(w) - of_penalty + gamma + self.rho * centre + w / eta) / curvature  # (10a) by (12a)
         return new, Noise("gaussian", self.gradient_std(site) / curvature)  # (10b), (14)
 
-    def gradient_std(self, site: Site) -> Array | float:
+    def gradient_std(self, site: Site) -> Array:
         """Standard deviation of the noise on the gradient: σ_{i,k} (ρ + 1/η)."""
         published = gaussian_noise(gradient_change(site), site)  # (14)
-        return site.f.noise_std if published is None else published.scale
+        return site.f.noise_std if published is None else np.asarray(published.scale)
 
     def step(self, site: Site) -> Array:
         """η_i^k of Theorem 3 or 4."""
