@@ -87,7 +87,7 @@ def _measure(answer_of_a_node: Callable[[], None]) -> None:
         "draw": lambda: draw(SIGMA, COUNT, secret),
         "bits": lambda: secret.words(3 * COUNT),
         "urandom": lambda: os.urandom(24 * COUNT),
-        "opendp": lambda: discrete_noise.noised("gaussian", SIGMA, zeros, by="opendp"),
+        "opendp": lambda: discrete_noise.noised_by_opendp("gaussian", SIGMA, zeros),
         "node": answer_of_a_node,
         "answer": lambda: draw(SIGMA, COORDINATES, secret),
         "clients": lambda: draw_rows(SIGMA, COORDINATES, [SeededBits(0, f"client {i}") for i in range(CLIENTS)]),

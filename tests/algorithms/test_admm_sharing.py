@@ -8,8 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from sottovoce.algorithms import FDML, ADMMSharing
-from sottovoce.algorithms.admm_sharing import Server
-from sottovoce.algorithms.admm_sharing_rules import meets_assumption
+from sottovoce.algorithms.admm_sharing import Server, meets_assumption
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import KOfN

@@ -398,8 +398,7 @@ def test_published_noise_is_that_of_proposition_4(horizon: int) -> None:
     claim = Published(epsilon=2.0, delta=1e-4)
     algorithm = FedPLT(rho=2.0, local_steps=4, horizon=horizon)
     here = site(algorithm, goal(), claim)
-    problem = algorithm.local_problem(here)
-    tau, gamma = problem.tau, problem.step
+    tau, gamma = algorithm.tau(here), algorithm.length(here)
     promised = paper_noise.fed_plt_epsilon(
         2 * here.f.gradient_bound, tau, here.f.size, 0.05, gamma, horizon or 10**12, 4, 1e-4
     )

@@ -10,8 +10,7 @@ from scipy.optimize import minimize_scalar
 
 import sottovoce as sv
 from sottovoce.algorithms import FedEPM
-from sottovoce.algorithms.fedepm import Client, Down
-from sottovoce.algorithms.fedepm_steps import elastic_mean
+from sottovoce.algorithms.fedepm import Client, Down, elastic_mean
 from sottovoce.core.check import InvalidInput, NoGuarantee
 from sottovoce.core.participation import Covering, Everyone, KOfN
 from sottovoce.core.random.streams import Streams

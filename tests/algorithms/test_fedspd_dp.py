@@ -243,16 +243,16 @@ def test_claims_of_a_run_are_the_papers() -> None:
     wr = replace(wor, replacement=True)
     q, with_replacement = 50 / 325, 1 - (1 - 1 / 325) ** 50  # (22): 32561 rows, 100 clients: the smallest has 325
     sizes = np.array([325, 326, 326])
-    assert wor.sampling.data_rate(sizes) == pytest.approx(q)
-    assert wr.sampling.data_rate(sizes) == pytest.approx(with_replacement)
+    assert wor.data_rate(sizes) == pytest.approx(q)
+    assert wr.data_rate(sizes) == pytest.approx(with_replacement)
     for algorithm, rate in ((wor, q), (wr, with_replacement)):
         total = 3.04 * rate * 0.1 * sqrt(0.2 * 100 / (1 - rate))  # (21)
-        assert algorithm.sampling.total(0.1, 100, sizes) == pytest.approx(total)
-        assert algorithm.sampling.epsilon(total, 100, sizes) == pytest.approx(0.1)  # (36)
-    assert wr.sampling.total(1.0, 100, sizes) < wor.sampling.total(1.0, 100, sizes)  # Remark 2, as claimed
-    assert replace(wor, batch=0.1).sampling.data_rate(100) == pytest.approx(0.5)
+        assert algorithm.claimed_total(0.1, 100, sizes) == pytest.approx(total)
+        assert algorithm.epsilon_of_round(total, 100, sizes) == pytest.approx(0.1)  # (36)
+    assert wr.claimed_total(1.0, 100, sizes) < wor.claimed_total(1.0, 100, sizes)  # Remark 2, as claimed
+    assert replace(wor, batch=0.1).data_rate(100) == pytest.approx(0.5)
     with pytest.raises(InvalidInput, match="local_steps \\* batch must be <= m = 325"):
-        replace(wor, batch=0).sampling.data_rate(sizes)
+        replace(wor, batch=0).data_rate(sizes)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_a_published_run_prints_the_papers_total() -> None:
     """(21) with q from (22): the run knows its batches, so the claim can be stated in full."""
     algorithm = FedSPDDP(rho=0.3, gamma=0.6, local_steps=2, batch=0.1, client_rate=0.5)
     result = sv.train(algorithm, small(unequal=False), goal(), rounds=9, privacy=sv.Published(0.9, 1e-3), seed=0)
-    total = algorithm.sampling.total(0.9, 9, small(unequal=False).sizes)
+    total = algorithm.claimed_total(0.9, 9, small(unequal=False).sizes)
     assert f"({total:.4g}, 0.001)" in str(result.guarantee)
     full = sv.train(FedSPDDP(rho=0.3, gamma=0.6), small(), goal(), rounds=2, privacy=sv.Published(0.9, 1e-3), seed=0)
     assert "none was given" in str(full.guarantee)

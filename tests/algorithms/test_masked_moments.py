@@ -146,7 +146,7 @@ def test_masked_tables_give_bit_for_bit_what_the_simulator_sums(loss: str) -> No
         assert products.dealer_of((a, b), 3) == 3 - a - b
         widths = split.table_width(a), split.table_width(b)
         attempt = mp.Attempt(b"plan", (a, b), (mp.fresh_secret(), mp.fresh_secret()), federation.samples, widths)
-        agreed = [mp.PairKey.agreed(keys[m], keys[o].public_key(), attempt) for m, o in ((a, b), (b, a))]
+        agreed = [mp.PairKey(keys[m].exchange(keys[o].public_key()), attempt) for m, o in ((a, b), (b, a))]
         first, second = (
             mp.Side("first", attempt, agreed[0], tables[a]),
             mp.Side("second", attempt, agreed[1], tables[b]),

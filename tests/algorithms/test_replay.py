@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sottovoce.algorithms import DPADMM, DPSGD, dp_sgd
-from sottovoce.algorithms.admm import Client, Down, Up
+from sottovoce.algorithms.dp_admm import Client, Down, Up
 from sottovoce.auditing.tape import Tape
 from sottovoce.core import codec
 from sottovoce.core import round as loop

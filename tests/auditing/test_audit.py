@@ -300,7 +300,7 @@ def test_hidden_state_of_fedspd() -> None:
 def test_theorem_one_of_fedspd_with_secret_batches() -> None:
     """A smaller client, where the leak is larger: from the code with chosen batches, against sampled runs of it."""
     method = FedSPDDP(rho=20.0, batch=1, local_steps=2)
-    per_round = method.sampling.epsilon(1.0, 12, [6])
+    per_round = method.epsilon_of_round(1.0, 12, [6])
     game = Game(method, canary(1, 6, 2), PLAIN, Published(per_round, 1e-4), 12)
     computed, sampled = audit(game), audit(game, runs=6000, statistic="score")
     assert (computed.statistic, sampled.statistic) == ("computed", "score")

@@ -29,8 +29,8 @@ def test_every_admissible_coalition_stays_below_epsilon_and_the_worst_comes_near
 
 
 def test_half_the_noise_would_be_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def weak(kind: Any, scale: float, numbers: np.ndarray, streams: Any = (), by: Any = None) -> np.ndarray:
-        return noised(kind, scale / 2, numbers, streams, by)
+    def weak(kind: Any, scale: float, numbers: np.ndarray, streams: Any = ()) -> np.ndarray:
+        return noised(kind, scale / 2, numbers, streams)
 
     monkeypatch.setattr(party.mechanisms, "noised", weak)
     assert audit_products(PROMISE, 2).verdict == "refuted"

@@ -146,8 +146,8 @@ def test_normal_numbers_that_are_scaled_and_added_are_the_same_numbers(runs: int
     streams, clients, rng = Streams(5, runs), np.arange(100), np.random.default_rng(0)
     exact, scale = rng.normal(size=(*(() if runs is None else (runs,)), 100, count)), rng.uniform(size=(100, 1))
     plain = streams.normal(clients, 3, Purpose.NOISE, count)
-    for scales in (scale, 0.3):
-        added = streams.normal(clients, 3, Purpose.NOISE, count, scale=scales, exact=exact)
+    for scales in (scale, np.full((1, 1), 0.3)):
+        added = streams.noisy(exact, scales, clients, 3, Purpose.NOISE)
         np.testing.assert_array_equal(added, plain * scales + exact)
 
 

@@ -25,7 +25,8 @@ from hypothesis import strategies as st
 from sottovoce.core.check import BudgetSpent, InvalidInput, MissingData
 from sottovoce.ledger import chain as ledger_chain
 from sottovoce.ledger import store as ledger_store
-from sottovoce.ledger.budget import AlreadyCharged, Budget, LedgerError, Receipt
+from sottovoce.ledger.budget import Budget, LedgerError
+from sottovoce.ledger.chain import AlreadyCharged, Entry
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.memory import MemoryLedger
@@ -63,7 +64,7 @@ def make(path: Path, budget: Budget = FIVE, answers: int = 0) -> Path:
     return path
 
 
-def ask(ledger: FileLedger, question: int, event: Event = LAPLACE, run: str = "r", round: int = 1) -> Receipt:
+def ask(ledger: FileLedger, question: int, event: Event = LAPLACE, run: str = "r", round: int = 1) -> Entry:
     return ledger.charge(event, run=run, round=round, question=question, purpose="gradient")
 
 
@@ -119,7 +120,7 @@ def test_receipts_outlive_the_process_and_add_up(path: Path) -> None:
     with FileLedger.create(path, "clinic A", DATA, budget) as ledger:
         given_out = [ask(ledger, 0, batch), ask(ledger, 1, full), ask(ledger, 0, batch, round=2)]
     with FileLedger.open(path, owner="clinic A", dataset=DATA) as ledger:
-        assert list(ledger.receipts()) == given_out
+        assert ledger.receipts() == given_out
         assert [(r.sequence, r.round, r.question, r.purpose) for r in given_out] == [
             (1, 1, 0, "gradient"),
             (2, 1, 1, "gradient"),
@@ -171,11 +172,11 @@ def test_the_same_question_again_returns_the_stored_receipt_and_charges_nothing(
         first = ask(ledger, 0)
         with pytest.raises(AlreadyCharged) as again:
             ask(ledger, 0, GAUSSIAN)
-        assert again.value.receipt == first
+        assert again.value.row == first
     with FileLedger.open(path) as ledger:
         with pytest.raises(AlreadyCharged, match=r"round 1, question 0") as again:
             ask(ledger, 0)
-        assert again.value.receipt == first
+        assert again.value.row == first
         ask(ledger, 0, round=2)
         ask(ledger, 0, run="s")
         for question in (3, 4):
@@ -355,7 +356,7 @@ def test_an_answer_lost_in_a_crash_stays_charged(path: Path) -> None:
     with FileLedger.open(path) as ledger:
         with pytest.raises(AlreadyCharged) as lost:
             ask(ledger, 0)
-        assert (lost.value.receipt.run, lost.value.receipt.event) == ("r", LAPLACE)
+        assert (lost.value.row.run, lost.value.row.event) == ("r", LAPLACE)
         assert ledger.remaining(LAPLACE) == 4
 
 

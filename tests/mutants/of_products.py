@@ -28,10 +28,10 @@ MUTANTS = (
     ),
     Mutant(
         "common-mask-of-all-attempts",
-        "The common mask R does not depend on the attempt.",
+        "The common mask R, and W_1, do not depend on the attempt.",
         _MASKS,
-        'key = derived_key(self.secret, self.attempt, "R")',
-        'key = hkdf(self.secret, b"R")',
+        "key_stream(derived_key(secret, attempt, purpose), rows * columns)",
+        "key_stream(hkdf(secret, purpose.encode()), rows * columns)",
         near(_ALONE, "common_mask_used_twice"),
         blind=_BLIND,
     ),

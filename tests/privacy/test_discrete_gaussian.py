@@ -381,7 +381,7 @@ def test_low_bits_are_uniform(sigma: float) -> None:
 @pytest.mark.parametrize("sigma", SCALES)
 def test_chi_square_against_opendp(sigma: float) -> None:
     """An independent implementation, on numbers that differ in each run: it fails once in a billion runs."""
-    theirs = discrete_noise.noised("gaussian", sigma, np.zeros(10_000, np.int64), by="opendp")
+    theirs = discrete_noise.noised_by_opendp("gaussian", sigma, np.zeros(10_000, np.int64))
     ours = draw(sigma, 200_000, SystemBits())
     edges = _edges(sigma, 40)
     for parts, part_of in ((len(edges) + 1, edges.searchsorted), (4, lambda drawn: drawn & 3)):

@@ -33,7 +33,7 @@ def noise(seed: int = 1) -> np.ndarray:
 
 
 def sides(at: Attempt, A: np.ndarray, B: np.ndarray, seeds: Any = None) -> tuple[Side, Side]:
-    keys = PairKey.agreed(A_KEY, B_KEY.public_key(), at), PairKey.agreed(B_KEY, A_KEY.public_key(), at)
+    keys = PairKey(A_KEY.exchange(B_KEY.public_key()), at), PairKey(B_KEY.exchange(A_KEY.public_key()), at)
     drawn = seeds or (mp.fresh_secret(), mp.fresh_secret())
     return Side("first", at, keys[0], A, drawn[0]), Side("second", at, keys[1], B, drawn[1])
 
@@ -171,8 +171,8 @@ def test_a_relay_that_slips_in_its_key_reads_a_table_unless_keys_are_pinned() ->
     A, B = tables()
     first, _ = sides(at, A, B)
     box = first.key.sealed("first", 0, first.masked(0, ROWS).tobytes())
-    tricked = PairKey.agreed(A_KEY, RELAY_KEY.public_key(), at)  # an owner that takes the key it is sent
-    relay = PairKey.agreed(RELAY_KEY, A_KEY.public_key(), at)
+    tricked = PairKey(A_KEY.exchange(RELAY_KEY.public_key()), at)  # an owner that takes the key it is sent
+    relay = PairKey(RELAY_KEY.exchange(A_KEY.public_key()), at)
     E = np.frombuffer(
         relay.unsealed("first", 0, tricked.sealed("first", 0, first.masked(0, ROWS).tobytes())), np.uint64
     )
@@ -180,7 +180,7 @@ def test_a_relay_that_slips_in_its_key_reads_a_table_unless_keys_are_pinned() ->
     np.testing.assert_array_equal((E.reshape(A.shape) + U).view(np.int64), A)
     with pytest.raises(Refused, match="pinned"):
         relay.unsealed("first", 0, box)
-    second = PairKey.agreed(B_KEY, A_KEY.public_key(), at)
+    second = PairKey(B_KEY.exchange(A_KEY.public_key()), at)
     assert second.unsealed("first", 0, box) == first.masked(0, ROWS).tobytes()
     for sender, chunk, context in (("second", 0, at), ("first", 1, at), ("first", 0, attempt())):
         with pytest.raises(Refused):  # another direction, place or attempt

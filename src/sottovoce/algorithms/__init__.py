@@ -1,9 +1,8 @@
 """One paper, one file. An algorithm that is imported here is known by its name, everywhere: `ALGORITHMS`."""
 # ruff: noqa: F401
 
-from sottovoce.algorithms.admm import ADMM, DVP, PVP
 from sottovoce.algorithms.admm_sharing import ADMMSharing
-from sottovoce.algorithms.dp_admm import DPADMM
+from sottovoce.algorithms.dp_admm import ADMM, DPADMM, DVP, PVP
 from sottovoce.algorithms.dp_sgd import DPSGD
 from sottovoce.algorithms.fdml import FDML
 from sottovoce.algorithms.fed_plt import FedPLT

@@ -39,11 +39,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sottovoce.algorithms.admm_sharing_rules import BALANCE_EVERY, balanced, first_rho, proximal_weight
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, WholeOrZero
 from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, LabelOracle, Mode, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 from sottovoce.privacy import paper_noise
+
+MOST_APART = 10  # residual balancing changes ρ when one residual is more than this many times the other
+BALANCE_EVERY = 5  # rounds
 
 
 class Server(Arrays):
@@ -113,7 +115,7 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
         labels = _labels(hub)
         zero, one = hub.zeros, hub.zeros[..., :1]
         r, start = np.repeat(zero, hub.n, axis=-2), np.full_like(one, np.inf)
-        return Server(r, zero.copy(), zero.copy(), one + first_rho(self.rho, labels), start, start, one.copy())
+        return Server(r, zero.copy(), zero.copy(), one + self.first_rho(labels), start, start, one.copy())
 
     def init_client(self, site: Site) -> Client:
         zero, one = site.zeros, site.zeros[..., :1]
@@ -160,8 +162,20 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
             return f"primal and dual residuals are at most {self.tol:g} of the scores and duals"
         return ""
 
+    def first_rho(self, labels: LabelOracle) -> float:
+        """`rho`, or for "auto" 2L (plus κ if l is not convex)."""
+        rho = 2.0 * labels.smoothness - min(labels.strong, 0.0) if self.rho == "auto" else self.rho
+        if rho + labels.strong <= 0:
+            raise InvalidInput(
+                f"ADMMSharing: (7) must be strongly convex: rho must exceed {-labels.strong:g} here, got {rho:g}"
+            )
+        return rho
+
     def tau(self, rho: Array, hub: Hub) -> Array:
-        return proximal_weight(self.proximal, rho, hub.n, _labels(hub))
+        """`proximal`, or for "auto" the least τ that makes parallel updates safe."""
+        if self.proximal != "auto":
+            return np.full_like(rho, self.proximal)
+        return np.where(meets_assumption(rho, _labels(hub)), max(0.0, hub.n / 2 - 1), hub.n - 1.0)
 
     def noise(self, down: Down, site: Site) -> Array | float:
         """σ of Theorem 3, the scale of `Published` noise; 0 in the other modes."""
@@ -172,6 +186,18 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
         rho, bend = down.rho * down.weight, site.penalty.curvature  # λ c_1
         c = paper_noise.sharing_sensitivity(site.f.width, rho, 1.0, bend, down.parties, self.b1)  # Lemma 1
         return paper_noise.sharing_sigma(c, site.claim.epsilon, site.claim.delta)  # Theorem 3
+
+
+def meets_assumption(rho: Array, labels: LabelOracle) -> Array:
+    """Assumption 1.2(c): ρ γ(ρ) > 2L² and ρ >= L, where γ(ρ) = ρ + the strong convexity of l."""
+    return (rho * (rho + min(labels.strong, 0.0)) > 2 * labels.smoothness**2) & (rho >= labels.smoothness)
+
+
+def balanced(rho: Array, primal: Array, dual: Array, labels: LabelOracle) -> Array:
+    """Residual balancing (Boyd et al. 2011, 3.4.1); ρ never falls to where (7) stops being strongly convex."""
+    lower = np.where(dual > MOST_APART * primal * rho, rho / 2, rho)
+    new = np.where(primal * rho > MOST_APART * dual, 2 * rho, lower)
+    return np.where(new + labels.strong > 0, new, rho)
 
 
 def _labels(hub: Hub) -> LabelOracle:

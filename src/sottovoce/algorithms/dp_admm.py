@@ -1,22 +1,38 @@
-"""DP-ADMM: ADMM on a first-order approximation, with noise that shrinks as the step does.
+"""DP-ADMM: ADMM on a first-order approximation, with noise that shrinks as the step does; and what it is compared with.
 
 Huang, Hu, Guo, Chan-Tin and Gong, "DP-ADMM: ADMM-based Distributed Learning with Differential Privacy", IEEE TIFS
-15 (2020), Algorithm 3. Lines 8 and 10 (server and dual step) are those of Algorithm 1: see `admm.py`.
+15 (2020). Algorithm 1 is consensus ADMM with exact arg-mins (`ADMM`), Algorithm 2 perturbs its primal variable (`PVP`),
+the paper's reference [17] its dual variable (`DVP`), and Algorithm 3 is DP-ADMM (`DPADMM`).
 
-    symbol          here                      meaning
-    w̃_i, w, γ_i     Client.w, Down.w, .gamma  released local model, global model, dual variable
-    ρ               rho                       penalty parameter
-    η_i^k           step(site)                step size of round k, (29) or (34)
-    σ_{i,k}         gradient_std / (ρ+1/η)    noise on the local model (14)
-    c_1             f.gradient_bound          bound on |∇l|; the clip norm
-    (λ/n)c_2, (λ/n)c_4  of `penalty`          bounds on the regulariser's subgradient and curvature
-    c_3             f.curvature_bound         bound on |∇²l|
-    c_w             c_w                       a guess of |w*|
-    d p             f.dim                     number of coordinates
+    symbol              here                      meaning
+    w_i, w              Client.w, Down.w          local model (w̃_i: as it was released) and global model
+    γ_i                 Client.gamma              dual variable of w_i = w
+    ρ                   rho                       penalty parameter
+    (λ/n) R             penalty                   each client's share of the regulariser
+    m_i                 f.size                    records of a client
+    c_1                 f.gradient_bound          bound on |∇l|; the clip norm
+    c_3                 f.curvature_bound         bound on |∇²l|
+    (λ/n)c_2, (λ/n)c_4  of `penalty`              bounds on the regulariser's subgradient and curvature
+    η_i^k               step(site)                step size of round k, (29) or (34)
+    σ_{i,k}             gradient_std / (ρ+1/η)    noise on the local model (14)
+    c_w                 c_w                       a guess of |w*|
+    d p                 f.dim                     number of coordinates
 
 Departures from the paper
 -------------------------
-* Those of `admm.py`: order of the dual step, one uploaded vector, clients that do not answer.
+* The dual step (line 8, in Algorithm 3 line 10) needs w^k, so a client takes it when the next broadcast brings w^k.
+* A client uploads v_i = w̃_i − γ_i/ρ instead of w̃_i and γ_i: the server needs no more (line 6), and one vector is
+  half the bytes. The client computes w̃_i back from what it released, so both sides have the same value.
+* If a client does not answer, its last message counts. In the paper everyone answers in every round.
+* The server handles a regulariser that is not smooth, w = prox_{r/ρ}(mean v_i), so that a client's arg-min stays
+  smooth. The paper does not say how it solves Algorithm 1 for the l1 norm.
+* The square root in PVP's σ is printed too long; it should be 2 c_1 √(2 ln(1.25/δ)) / ((λ/n + ρ) m_i ε).
+* The paper only cites DVP: here γ_i is perturbed by the Gaussian mechanism for the sensitivity 2 c_1/m_i of the
+  gradient, and the exact arg-min is released. No proof is claimed for it.
+* `Proven`: the oracle returns arg-mins and gradients with noise; nothing is added afterwards.
+
+Of Algorithm 3 alone:
+
 * Read as a matrix normal, "MN(0, σ²I, σ²I)" has entries of variance σ⁴; here they are N(0, σ²), as Theorem 1 needs.
 * (29) and (34) contain the noise as 2c_1√(2 ln(1.25/δ))/(m_i ε), which is the noise σ_{i,k}(ρ+1/η) on the gradient.
   Written with that number, they can be used for `Proven` noise too, and without noise.
@@ -32,10 +48,97 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from sottovoce.algorithms.admm import ADMM
-from sottovoce.algorithms.published import gaussian_std, gradient_change
+from sottovoce.algorithms.published import gaussian_noise, gradient_change
 from sottovoce.core.check import InvalidInput, Positive
-from sottovoce.core.contract import Array, Asks, Mode, Noise, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Penalty, Site, of_each_client
+
+
+class Server(Arrays):
+    w: Array
+    v: Array = of_each_client()  # its last message
+
+
+class Client(Arrays):
+    w: Array
+    gamma: Array
+
+
+class Down(Arrays):
+    w: Array
+
+
+class Up(Arrays):
+    v: Array
+
+
+@dataclass(frozen=True)
+class ADMM(Algorithm[Server, Client, Down, Up]):
+    """Algorithm 1: the exact arg-min of the augmented Lagrangian."""
+
+    rho: Positive = 0.1
+
+    name: ClassVar[str] = "admm"
+    summary: ClassVar[str] = "consensus ADMM with exact local arg-mins"
+    paper: ClassVar[str] = "Huang et al. 2020, Algorithm 1"
+    not_summed: ClassVar[str] = "each client keeps a dual that is made of what it released"
+
+    def asks(self) -> Asks:
+        return Asks.every_round(kind="argmin")
+
+    def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        gamma = state.gamma - self.rho * (state.w - down.w)  # line 8 of the round before
+        w, noise = self.primal(state.w, down.w, gamma, site)  # line 4
+        v = site.release(w - gamma / self.rho, noise, centre=down.w)
+        return Client(v + gamma / self.rho, gamma), Up(v)
+
+    def server(self, server: Server, up: Up, hub: Hub) -> Server:
+        v = hub.fresh(up.v, server.v)
+        w = v.mean(axis=-2, keepdims=True)  # line 6
+        return Server(w if self.at_client(hub.penalty) else hub.penalty.prox(w, 1 / self.rho), v)
+
+    def at_client(self, penalty: Penalty) -> bool:
+        """Whether the regulariser is part of the clients' arg-min (6)."""
+        return penalty.ridge
+
+    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
+        """argmin f_i(w) + (λ/n) R(w) − ⟨γ_i, w⟩ + ρ/2 |w − centre|² (6), and the noise that a paper adds to it."""
+        return self.argmin(w, centre, gamma, site), None
+
+    def argmin(self, start: Array, centre: Array, gamma: Array, site: Site) -> Array:
+        ridge = site.penalty.strong if self.at_client(site.penalty) else 0.0
+        return site.f.argmin(centre, self.rho, linear=-gamma, ridge=ridge, start=start)
+
+
+@dataclass(frozen=True)
+class PVP(ADMM):
+    """Algorithm 2: noise on the arg-min."""
+
+    name: ClassVar[str] = "pvp"
+    summary: ClassVar[str] = "ADMM with primal variable perturbation"
+    paper: ClassVar[str] = "Huang et al. 2020, Algorithm 2"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
+
+    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
+        strong = self.rho + (site.penalty.strong if self.at_client(site.penalty) else 0.0)
+        change = gradient_change(site) / strong  # Lemma 4
+        return self.argmin(w, centre, gamma, site), gaussian_noise(change, site)  # lines 4, 5
+
+
+@dataclass(frozen=True)
+class DVP(ADMM):
+    """Noise on the dual variable before an exact arg-min."""
+
+    name: ClassVar[str] = "dvp"
+    summary: ClassVar[str] = "ADMM with dual variable perturbation"
+    paper: ClassVar[str] = "Zhang and Zhu 2017, as cited by Huang et al. 2020"
+    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published"})
+
+    def asks(self) -> Asks:
+        return Asks.every_round(kind="argmin", releases=2)
+
+    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
+        gamma = site.release(gamma, gaussian_noise(gradient_change(site), site))
+        return self.argmin(w, centre, gamma, site), None
 
 
 @dataclass(frozen=True)
@@ -93,7 +196,8 @@ class DPADMM(ADMM):
 
     def gradient_std(self, site: Site) -> Array:
         """Standard deviation of the noise on the gradient: σ_{i,k} (ρ + 1/η)."""
-        return site.f.noise_std if site.claim is None else gaussian_std(gradient_change(site), site.claim)  # (14)
+        published = gaussian_noise(gradient_change(site), site)  # (14)
+        return site.f.noise_std if published is None else np.asarray(published.scale)
 
     def step(self, site: Site) -> Array:
         """η_i^k of Theorem 3 or 4."""

@@ -19,9 +19,9 @@ Departures from the paper
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sottovoce.algorithms.published import gaussian_std, gradient_change
+from sottovoce.algorithms.published import gaussian_noise, gradient_change
 from sottovoce.core.check import NonNegative, Positive
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Nothing, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site
 
 
 class Server(Arrays):
@@ -53,10 +53,8 @@ class DPSGD(Algorithm[Server, Nothing, Down, Up]):
         return Asks.every_round(batch=self.batch)
 
     def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
-        g, noise = site.f.grad(down.w), None
-        if site.claim is not None:
-            noise = Noise("gaussian", gaussian_std(gradient_change(site), site.claim))
-        return state, Up(site.release(g, noise, centre=site.zeros))
+        noise = gaussian_noise(gradient_change(site), site)
+        return state, Up(site.release(site.f.grad(down.w), noise, centre=site.zeros))
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
         w = hub.penalty.prox(server.w - self.step * hub.mean(up.g), self.step)

@@ -8,10 +8,10 @@ Bastianello, Liu and Johansson, "Enhancing Privacy in Federated Learning through
     z_{i,k}      Client.z, Up.z           auxiliary variable; the coordinator keeps everyone's last one
     v_{i,k}      v                        2y − z_i, the centre of the local problem d (9)
     ρ, N_e, γ    rho, local_steps, step   parameters
-    λ̲, λ̄         .strong, .smooth         strong convexity and smoothness of f_i (`fed_plt_local.py`)
+    λ̲, λ̄         moduli(site)             strong convexity and smoothness of f_i
     h            n · penalty              here the objective is (1/n) Σ f_i + r, so prox_{ρh/N} is the prox of ρ r
     L/q          2·gradient_bound·weight  sensitivity of a gradient (Assumption 3)
-    τ            .tau                     published noise (`fed_plt_local.py`)
+    τ            tau(site)                published noise (13)
     χ, ζ, S, σ   `fed_plt_rates.py`       contraction
 
 Departures from the paper
@@ -32,21 +32,24 @@ Departures from the paper
   it needs less noise, and gradient steps on all records.
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from sottovoce import solvers
-from sottovoce.algorithms.fed_plt_local import LocalProblem
+from sottovoce.algorithms.fed_plt_rates import DoesNotContract, Number, rates
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NonNegative, Positive, Whole, WholeOrZero
+from sottovoce.core.check import InvalidInput, NoGuarantee, NonNegative, Positive, Whole, WholeOrZero
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Descent, Hub, Mode, Penalty, Site
+from sottovoce.privacy import paper_noise
 from sottovoce.problems.penalties import NoPenalty
-from sottovoce.solvers import Gradient, Solver
+from sottovoce.solvers import Gradient, Noisy, Solver
 
 LOCAL_STEPS = 10
+FOREVER = 10**12  # rounds: the K of Proposition 4's limit
 
 
 class Server(Arrays):
@@ -114,14 +117,18 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         if not isinstance(self.solver, str):
             free = self.step is None and self.batch == 0 and self.local_steps == LOCAL_STEPS
             check.require(free, "FedPLT", "local_steps, step and batch go with a solver's name; an object has its own")
-        solver = self.local_solver
-        if self.variant == "B":
-            plain = type(solver) is Gradient and isinstance(solver.steps, int) and solver.batch == 0
-            check.require(plain, "FedPLT", "variant 'B' takes gradient steps on all records", solver)
+        plain = self.variant == "A" or self.descends
+        check.require(plain, "FedPLT", "variant 'B' takes gradient steps on all records", self.local_solver)
 
     @property
     def local_solver(self) -> Solver:
         return solvers.make(self.solver, self.local_steps, step=self.step, batch=self.batch)
+
+    @property
+    def descends(self) -> bool:
+        """Whether local training is gradient steps on all records, as many for each agent."""
+        solver = self.local_solver
+        return type(solver) is Gradient and isinstance(solver.steps, int) and solver.batch == 0
 
     def asks(self) -> Asks:
         if self.variant == "B":
@@ -145,9 +152,12 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
 
     def init_client(self, site: Site) -> Client:
         needs_paper_variant("FedPLT", self.variant, "A", site)
-        problem = self.local_problem(site)
-        problem.warn()
-        return Client(problem.start(), site.zeros.copy())
+        self.warn(site)
+        x = site.zeros.copy()
+        if site.claim is not None:
+            strong, _ = self.moduli(site)
+            x = x + self.tau(site) * np.sqrt(2 / strong) * site.rng.normal(site.f.dim)  # Proposition 4
+        return Client(x, site.zeros.copy())
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         x = self.train(state.x, 2 * down.y - state.z, site)  # lines 5-9
@@ -163,14 +173,18 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
 
     def train(self, x: Array, v: Array, site: Site) -> Array:
         """Approximately argmin d(w) = f_i(w) + |w − v|²/(2ρ) (9), from x."""
-        r, pull, problem = self.split(site.penalty)[0], 1 / self.rho, self.local_problem(site)
+        r, pull, solver = self.split(site.penalty)[0], 1 / self.rho, self.local_solver
         if self.variant == "B":
-            return site.f.descent(x, Descent(problem.solver.answers, problem.step, pull, v, r.strong))
+            return site.f.descent(x, Descent(solver.answers, self.length(site), pull, v, r.strong))
 
         def gradient(w: Array) -> Array:
             return site.f.grad(w) + r.subgradient(w) + (w - v) * pull  # ∇d, line 7
 
-        return problem.solver_with_noise().solve(gradient, x, *problem.moduli, site.rng, site.who)
+        if site.claim is not None:
+            gamma = self.length(site)
+            solver = Noisy(solver.steps, gamma, noise_std=np.sqrt(2 * gamma) * self.tau(site))  # (13)
+        strong, smooth = self.moduli(site)
+        return solver.solve(gradient, x, strong + pull, smooth + pull, site.rng, site.who)
 
     def split(self, penalty: Penalty) -> tuple[Penalty, Penalty]:
         """The regulariser as part of the f_i, and as h: it is one of the two, the other is zero."""
@@ -178,10 +192,39 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         at_client = by_steps if self.penalty_at == "auto" else self.penalty_at == "client"
         return (penalty, NoPenalty()) if at_client else (NoPenalty(), penalty)
 
-    def local_problem(self, site: Site) -> LocalProblem:
-        r, strong, smooth = self.split(site.penalty)[0], self.strong, self.smooth
-        if strong is None:
-            strong = site.f.strong_convexity() + r.strong
-        if smooth is None:
-            smooth = site.f.smoothness() + r.curvature
-        return LocalProblem(site, self.local_solver, self.rho, strong, smooth, self.horizon)
+    def moduli(self, site: Site) -> tuple[Number, Number]:
+        """λ̲ and λ̄ of f_i, with the regulariser if it is part of f_i. Those of d are 1/ρ more."""
+        r = self.split(site.penalty)[0]
+        strong = site.f.strong_convexity() + r.strong if self.strong is None else self.strong
+        return strong, site.f.smoothness() + r.curvature if self.smooth is None else self.smooth
+
+    def length(self, site: Site) -> Number:
+        """γ of gradient steps."""
+        (strong, smooth), pull, solver = self.moduli(site), 1 / self.rho, self.local_solver
+        assert isinstance(solver, Gradient)
+        return solver.length(solvers.Local(strong + pull, smooth + pull, None, site.who))
+
+    def tau(self, site: Site) -> Number:
+        """τ at which Proposition 4 and Lemma 5 promise what was asked for."""
+        claim, f, (strong, _) = site.claim, site.f, self.moduli(site)
+        assert claim is not None
+        if not self.descends:
+            raise NoGuarantee(f"FedPLT: Proposition 4 is about gradient steps on all records, not {self.local_solver}")
+        if not np.all(np.asarray(strong) > 0):
+            raise InvalidInput("FedPLT: Proposition 4 needs strongly convex f_i: add a ridge, L2(...), at the clients")
+        steps = (self.length(site), self.horizon or FOREVER, self.local_solver.answers)
+        return paper_noise.fed_plt_tau(claim.epsilon, claim.delta, 2 * f.gradient_bound, 1 / f.weight, strong, *steps)
+
+    def warn(self, site: Site) -> None:
+        """Warn if nothing is known to contract with these parameters."""
+        strong, smooth = self.moduli(site)
+        if not np.isfinite(smooth).all():
+            return
+        rate = float(rates(self.local_solver, self.rho, strong, smooth, site.who, points=33).max())
+        # With little or no strong convexity the factor is about 1 whatever the parameters are: warn of growth only.
+        if rate > 1.01:
+            message = (
+                f"FedPLT: not known to contract (factor {rate:.4g} a round); try more local steps, "
+                "solver='accelerated', or rho=fed_plt_rates.best_rho(strong, smooth, solver)"
+            )
+            warnings.warn(message, DoesNotContract, stacklevel=2)

@@ -14,7 +14,8 @@ Li, Wang, Chang and Chi, "Federated Stochastic Primal-dual Learning with Differe
     G, d              f.gradient_bound, f.dim  bound on |∇f_i|, number of coordinates
     d_X, d_λ, φ       d_x, d_lambda, phi       diameters of the primal and dual domain, deviation of one gradient
     σ_{i,t}           paper_noise.fedspd_sigma published noise (20)
-    q_i, ε̄, ε         .sampling                chance that a record is drawn (22), total loss (21), loss of a round (36)
+    q_i               data_rate(sizes)         chance that a record is drawn (22)
+    ε̄, ε              claimed_total, epsilon_of_round   loss of the whole run (21), of a round (36)
 
 Departures from the paper
 -------------------------
@@ -38,8 +39,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from sottovoce.algorithms.fedspd_claims import Sampling
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, ProxSteps, Site, of_each_client
@@ -113,13 +114,27 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
             return Asks.every_round(kind="prox-steps", batch=self.batch)
         return Asks.every_round(answers=self.local_steps, batch=self.batch)
 
-    @property
-    def sampling(self) -> Sampling:
-        """What the paper's claims depend on."""
-        return Sampling(self.local_steps, self.batch, self.client_rate, self.replacement)
-
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
-        return self.sampling.terms(sizes)
+        unmet = ("it is for batches drawn with replacement, these were not",) * self.replacement
+        terms: dict[str, object] = {"data_rate": None, "client_rate": self.client_rate, "unmet": unmet}
+        if self.replacement or np.all(self.local_steps * batch_rates(self.batch, sizes, whole=True) < 1):
+            return terms | {"data_rate": self.data_rate(sizes)}
+        return terms  # (22) has no q < 1 then, and (21) no total
+
+    def data_rate(self, sizes: ArrayLike) -> float:
+        """Chance q that a record is drawn in a round (22)-(23); of clients of unequal sizes, the largest one counts."""
+        m = np.atleast_1d(np.asarray(sizes))
+        drawn = np.rint(batch_rates(self.batch, m, whole=True) * m).astype(int)
+        pairs = zip(drawn.tolist(), m.tolist(), strict=True)
+        return max(paper_noise.fedspd_data_rate(self.local_steps, b, size, self.replacement) for b, size in pairs)
+
+    def claimed_total(self, epsilon: float, rounds: int, sizes: ArrayLike) -> float:
+        """The epsilon that the paper claims for the whole run, from that of one round (21)."""
+        return paper_noise.fedspd_total(epsilon, rounds, self.data_rate(sizes), self.client_rate)
+
+    def epsilon_of_round(self, total: float, rounds: int, sizes: ArrayLike) -> float:
+        """The epsilon of one round, `Published(epsilon=...)`, for a claimed total over the run (36)."""
+        return paper_noise.fedspd_epsilon(total, rounds, self.data_rate(sizes), self.client_rate)
 
     def init_client(self, site: Site) -> Client:
         needs_paper_variant("FedSPDDP", self.variant, "G", site)

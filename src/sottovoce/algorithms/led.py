@@ -88,10 +88,6 @@ class LED(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
     paper: ClassVar[str] = "Alghunaim 2024"
     not_summed: ClassVar[str] = "each client keeps a correction that is made of what it released"
 
-    @property
-    def dual_step(self) -> float:
-        return self.beta or 1 / reach(self.solver, self.local_steps)
-
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)
 
@@ -103,7 +99,8 @@ class LED(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         y = state.y + state.phi - (down.met if down.met.shape[-1] else down.x)  # (3), of the client's round before
-        pull = self.dual_step / self.step * y
+        beta = self.beta or 1 / reach(self.solver, self.local_steps)
+        pull = beta / self.step * y
 
         def gradient(phi: Array) -> Array:
             return site.f.grad(phi) + site.penalty.subgradient(phi) + pull  # of (1)

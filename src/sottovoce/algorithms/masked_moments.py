@@ -90,16 +90,12 @@ class Server(Arrays):
     done: Array  # rounds that all owners answered, one number for each run
 
 
-class Down(Arrays):
-    """There is nothing to say."""
-
-
 class Up(Arrays):
     share: Array = widths(upload_width)
 
 
 @dataclass(frozen=True)
-class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
+class MaskedMoments(VerticalAlgorithm[Server, Nothing, Nothing, Up]):
     """One round: noisy products of all columns, and the minimiser of the quadratic that they make.
 
     All but the first three parameters follow from the data's public shape, the loss and the budget; left as they are,
@@ -173,7 +169,7 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
         return Server(np.zeros((*lead, split.columns * self.outputs)), np.zeros((*lead, 2 * split.size)),
                       np.zeros((*lead, 1)))  # fmt: skip
 
-    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
+    def client(self, state: Nothing, down: Nothing, site: Site) -> tuple[Nothing, Up]:
         return state, Up(site.release(site.f.products(self.kappa)))  # (1), (2)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
@@ -194,18 +190,9 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
                 "Somebody computed wrongly, or a message was changed. What was charged stays charged"
             )
 
-    def mean_moments(self, sums: Array) -> tuple[Array, Array]:
-        """b (..., outputs, columns) and G (..., columns, columns), of rows as they were multiplied."""
-        split = self.split
-        whole = np.zeros((*sums.shape[:-1], *(split.starts[-1],) * 2))
-        rows, columns = split.places
-        whole[..., rows, columns] = whole[..., columns, rows] = sums / (self.samples * float(products.UNIT))
-        label = split.is_label
-        return whole[..., label, :][..., ~label], whole[..., ~label, :][..., ~label]
-
     def quadratic(self, sums: Array, keep: Array) -> tuple[Array, Array]:
         """The curvature c (G₊ + λ) and the slope 2B b of the columns `keep`, of rows as they were multiplied."""
-        first, gram = self.mean_moments(sums)  # (4)
+        first, gram = self.moments_of(sums / (self.samples * float(products.UNIT)))  # (4)
         first, gram = first[..., keep], gram[..., keep, :][..., keep]
         curve = self.curvature * (positive_part(gram) + self.lam(keep) * np.eye(gram.shape[-1]))
         return curve, 2 * self.bound * first
@@ -234,17 +221,21 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
         """λ, for the columns `keep`."""
         if self.ridge != "auto":
             return self.ridge
-        noises = self.variances()[keep][:, keep]
+        noises = self.variances()[1][keep][:, keep]
         return 0.3 * math.sqrt(2 * keep.sum() * 2 * noises.mean())  # entries beside the diagonal have σ_g²/2 each
 
-    def variances(self) -> Array:
-        """V_ij: the variance of the noise in each entry of G."""
-        split = self.split
-        rows, columns = split.places
-        whole = np.zeros((split.starts[-1],) * 2)
-        scale = self.noise * split.noise_factors(self.kappa) / self.samples
-        whole[rows, columns] = whole[columns, rows] = split.noises() * np.square(scale)
-        return whole[~split.is_label][:, ~split.is_label]
+    def variances(self) -> tuple[Array, Array]:
+        """The variance of the noise in each entry of b, and of G: V_ij."""
+        scale = self.noise * self.split.noise_factors(self.kappa) / self.samples
+        return self.moments_of(self.split.noises() * np.square(scale))
+
+    def moments_of(self, numbers: Array) -> tuple[Array, Array]:
+        """One number for each product of two columns, as b (..., outputs, columns) and G (..., columns, columns)."""
+        rows, columns = self.split.places
+        whole = np.zeros((*numbers.shape[:-1], *(self.split.starts[-1],) * 2))
+        whole[..., rows, columns] = whole[..., columns, rows] = numbers
+        label = self.split.is_label
+        return whole[..., label, :][..., ~label], whole[..., ~label, :][..., ~label]
 
     @cached_property
     def units(self) -> Array:
@@ -266,7 +257,7 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
         curve, _ = self.quadratic(products.from_limbs(server.sums), everything)
         inverse = np.linalg.inv(curve + np.diag(curvatures * unit**2))
         w = server.w.reshape(*server.w.shape[:-1], self.outputs, -1) / unit
-        of_gram, of_first = self.variances(), self._first_variances()
+        of_first, of_gram = self.variances()
         spread = np.square(w) @ of_gram
         # diag(A⁻¹ C A⁻¹) for C_ij = V_ij w_i w_j off the diagonal, and spread on it
         mixed = w[..., None] * (of_gram - np.diag(np.diag(of_gram))) * w[..., None, :]
@@ -276,11 +267,6 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Down, Up]):
         variance = (np.square(inverse) * diagonal[..., None, :]).sum(axis=-1)
         variance += ((inverse @ covariance) * inverse).sum(axis=-1)
         return (np.sqrt(np.maximum(variance, 0.0)) * unit).reshape(server.w.shape)
-
-    def _first_variances(self) -> Array:
-        """The variance of the noise in each entry of b, for one margin: owners beside the label's carry two noises."""
-        owner = np.repeat(np.arange(len(self.widths)), self.widths)
-        return np.where(owner == self.holder, 1, 2) * (self.noise / self.samples) ** 2
 
     def kept(self, state: Nothing) -> None:
         return None

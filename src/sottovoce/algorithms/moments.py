@@ -53,16 +53,12 @@ class Server(Arrays):
     done: Array  # rounds that were answered, one number for each run
 
 
-class Down(Arrays):
-    """There is nothing to say."""
-
-
 class Up(Arrays):
     m: Array = widths(moments_width)
 
 
 @dataclass(frozen=True)
-class Moments(Algorithm[Server, Nothing, Down, Up]):
+class Moments(Algorithm[Server, Nothing, Nothing, Up]):
     """One round: noisy moments of all records, and the minimiser of the quadratic that they make.
 
     Parameters
@@ -96,7 +92,7 @@ class Moments(Algorithm[Server, Nothing, Down, Up]):
         answer = np.zeros((*hub.zeros.shape[:-1], moments_width(self, hub.zeros.shape[-1])))
         return Server(hub.zeros.copy(), answer, hub.zeros[..., :1].copy())
 
-    def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
+    def client(self, state: Nothing, down: Nothing, site: Site) -> tuple[Nothing, Up]:
         return state, Up(site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0))  # (1)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:

@@ -38,6 +38,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from sottovoce.algorithms.dp_sgd import Down
 from sottovoce.algorithms.moments import Moments, moments_width
 from sottovoce.algorithms.noisy_gd import NoisyGD
 from sottovoce.core.check import Fraction, InvalidInput, Positive, WholeOrZero
@@ -54,10 +55,6 @@ class Server(Arrays):
     mean: Array
     averaged: Array
     done: Array
-
-
-class Down(Arrays):
-    w: Array
 
 
 class Up(Arrays):

@@ -40,6 +40,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from sottovoce.algorithms.dp_sgd import Down, Up
 from sottovoce.core.check import Interval, NonNegative, Positive, WholeOrZero
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, KnownNoise, Nothing, Site
 
@@ -49,14 +50,6 @@ class Server(Arrays):
     v: Array
     mean: Array
     averaged: Array  # models in the mean so far, one number for each run
-
-
-class Down(Arrays):
-    w: Array
-
-
-class Up(Arrays):
-    g: Array
 
 
 @dataclass(frozen=True)

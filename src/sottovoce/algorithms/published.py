@@ -1,9 +1,8 @@
 """What the noise of published mechanisms is made of, where several papers use the same."""
 
-from math import log, sqrt
-
 from sottovoce.core import check
-from sottovoce.core.contract import Array, Claim, Site
+from sottovoce.core.contract import Array, Noise, Site
+from sottovoce.privacy.paper_noise import gaussian_factor
 
 
 def gradient_change(site: Site) -> Array:
@@ -11,11 +10,11 @@ def gradient_change(site: Site) -> Array:
     return 2 * site.f.gradient_bound * site.f.weight
 
 
-def gaussian_std(sensitivity: Array, claim: Claim) -> Array:
-    """Standard deviation of the classical Gaussian mechanism for one round."""
-    hint = "Give Published(delta=1e-5)"
-    check.require(claim.delta > 0, "Published", "Gaussian noise needs a delta in (0, 1)", claim.delta, hint)
-    return sensitivity * sqrt(2 * log(1.25 / claim.delta)) / claim.epsilon
+def gaussian_noise(sensitivity: Array, site: Site) -> Noise | None:
+    """Noise of the classical Gaussian mechanism for one round of `Published`; None in the other modes."""
+    if site.claim is None:
+        return None
+    return Noise("gaussian", sensitivity * gaussian_factor(1.0, site.claim.delta) / site.claim.epsilon)
 
 
 def needs_paper_variant(who: str, variant: str, paper: str, site: Site) -> None:

@@ -26,7 +26,7 @@ from math import sqrt
 from typing import ClassVar
 
 from sottovoce.algorithms.fedavg import Down, FedAvg, Up
-from sottovoce.algorithms.fedepm_steps import ALPHA, C, growing_mu, laplace_noise
+from sottovoce.algorithms.fedepm import ALPHA, C, growing_mu, laplace_noise
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, Whole
 from sottovoce.core.contract import Asks, Mode, Nothing, Penalty, Site
 

@@ -101,6 +101,12 @@ class Probe(Chosen):
         ids = [self.numbers.of((int(client), round_, int(purpose), question), count) for client in clients]
         return self.choose(np.concatenate(ids)).astype(np.float64).reshape(self.runs or 1, len(clients), count)
 
+    def noisy(
+        self, exact: np.ndarray, scale: np.ndarray, clients: np.ndarray, round_: int, purpose: Purpose,
+        question: int = 0, about: About = None,
+    ) -> np.ndarray:  # fmt: skip
+        return self.normal(clients, round_, purpose, exact.shape[-1], question, about) * scale + exact
+
     def bits(
         self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> np.ndarray:

@@ -82,7 +82,7 @@ def paper_claims() -> Iterator[tuple[Game, dict[int, str]]]:
     yield replace(game, claim=composed), {WHOLE: "(20) for 100 rounds, composed; b = 10"}
     # Theorem 1 with everything as in the paper: T = 100, Q = 5, b = 10 of m = 326, p = 1, total (1, 1e-4).
     method, rounds, records = FedSPDDP(rho=20.0, batch=10), 100, 326
-    paper = Published(method.sampling.epsilon(1.0, rounds, [records]), 1e-4)
+    paper = Published(method.epsilon_of_round(1.0, rounds, [records]), 1e-4)
     game = Game(method, canary(1, records, 162), PLAIN, paper, rounds)
     yield game, {WHOLE: "Theorem 1: T = 100, p = 1, b = 10 of 326, secret"}
     # FedEPM, Theorem V.1 with the constants of section VII: the first upload of one record.

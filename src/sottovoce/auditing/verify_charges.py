@@ -339,7 +339,7 @@ def _cost(history: History, delta: float) -> float:
 
 def _of_run(history: History, run: str) -> Spent:
     """What one run was charged; what is charged in memory is of one run."""
-    return history.spent_in(run) if isinstance(history, Kept) else _spent(history)
+    return history.spent(run) if isinstance(history, Kept) else _spent(history)
 
 
 def _compare(who: str, printed: float | None, cost: float, spent: Spent) -> None:

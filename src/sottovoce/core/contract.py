@@ -61,7 +61,7 @@ def of_each_client() -> Array:
 
 
 class Nothing(Arrays):
-    """The state of a client that remembers nothing."""
+    """The state of a client that remembers nothing, or the message of a server that has nothing to say."""
 
 
 @dataclass(frozen=True)

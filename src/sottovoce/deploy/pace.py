@@ -33,6 +33,7 @@ from sottovoce.ledger.owner_ledgers import OwnerLedgers, Places
 from sottovoce.privacy.events import Event
 
 HOUR, DAY = 3600.0, 86400.0
+Question = tuple[str | None, int | None]  # run and round: one question of the server's, however many answers it takes
 Reply = TypeVar("Reply")
 wall, steady, sleep = time.time, time.monotonic, time.sleep  # tests replace them
 
@@ -41,7 +42,7 @@ class Charge(NamedTuple):
     """One answer that was charged in the last day."""
 
     made: float  # by the steady counter
-    question: tuple[str, int]  # experiment and round: one question of the server's, however many answers it takes
+    question: Question
     event: Event
 
 
@@ -68,8 +69,7 @@ class Recent:
         for entry in self.ledger.rows(after=self._last):
             self._last = entry.sequence
             if entry.kind == "charge":
-                receipt = entry.receipt()
-                self._charges.append(Charge(now - age(entry.time), (receipt.run, receipt.round), receipt.event))
+                self._charges.append(Charge(now - age(entry.time), (entry.run, entry.round), entry.event))
         self._charges = [charge for charge in self._charges if now - charge.made < DAY]
 
 
@@ -78,7 +78,7 @@ def check_hour(limits: Limits, recent: Recent) -> None:
     most = limits.questions_per_hour
     if not most:
         return
-    last: dict[tuple[str, int], float] = {}  # when each question was last charged
+    last: dict[Question, float] = {}  # when each question was last charged
     for charge in recent.look():
         last[charge.question] = max(charge.made, last.get(charge.question, -math.inf))
     within = sorted(made for made in last.values() if steady() - made < HOUR)

@@ -147,7 +147,7 @@ def _ledger_rows(path: Path) -> list[Entry]:
 
 
 def _spent(rows: list[Entry]) -> Counter[Event]:
-    return Counter(row.receipt().event for row in rows)
+    return Counter(row.event for row in rows)
 
 
 def _experiments(rows: list[Entry]) -> list[Json]:

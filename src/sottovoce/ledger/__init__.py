@@ -2,7 +2,7 @@
 
 | module | what it holds |
 |---|---|
-| `budget` | a budget, what was spent of it, whether another answer fits; receipts, and the errors of ledgers |
+| `budget` | a budget, what was spent of it, whether another answer fits |
 | `memory` | the ledgers of all clients of a simulation, as counts in memory |
 | `file` | one data owner's ledger on disk; `chain` has its rows and hashes, `store` its SQLite table |
 | `owner_ledgers` | the ledger files of the clients on this machine, for one run |

@@ -64,27 +64,3 @@ class Standing:
 @lru_cache(maxsize=4096)
 def _cap(event: Event, budget: Budget, others: frozenset[tuple[Event, int]]) -> int:
     return accounting.affordable(event, budget.epsilon, budget.delta, spent=dict(others))
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """One charged answer. (run, round, question) names it; `sequence` is its place in the owner's ledger."""
-
-    sequence: int
-    run: str
-    round: int
-    question: int
-    purpose: str
-    event: Event
-    time: float
-
-
-class AlreadyCharged(check.SottovoceError):
-    """This question was charged before. Resend the stored answer, or, if there is none, ask (and pay) anew."""
-
-    def __init__(self, receipt: Receipt) -> None:
-        self.receipt = receipt
-        super().__init__(
-            f"ledger: run {receipt.run!r}, round {receipt.round}, question {receipt.question} was charged before "
-            f"(row {receipt.sequence}). Resend the stored answer, or ask a new question"
-        )

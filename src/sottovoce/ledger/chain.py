@@ -28,7 +28,7 @@ from typing import NamedTuple
 from sottovoce.core.check import SottovoceError
 from sottovoce.core.files import sync_folder
 from sottovoce.core.plain import Json
-from sottovoce.ledger.budget import Budget, LedgerError, Receipt, Standing
+from sottovoce.ledger.budget import Budget, LedgerError, Standing
 from sottovoce.privacy.events import Event, unpack_event
 
 VERSION = 3
@@ -36,6 +36,13 @@ HOW_TO_FIX = (
     "Put back the newest copies of the ledger and its head file; an older copy would forget budget that is spent. "
     "Nothing is answered on this ledger"
 )
+
+
+class BrokenLedger(LedgerError):
+    """A ledger's rows, or its head file, are not those that were written."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. {HOW_TO_FIX}")
 
 
 def step(name: str) -> None:
@@ -58,13 +65,26 @@ class Entry(NamedTuple):
     details: str
     hash: str
 
-    def receipt(self) -> Receipt:
-        details = json.loads(self.details)
-        assert self.run is not None
-        assert self.round is not None
-        assert self.question is not None
-        event = unpack_event(details["event"])
-        return Receipt(self.sequence, self.run, self.round, self.question, details["purpose"], event, self.time)
+    @property
+    def event(self) -> Event:
+        """What a charge was for."""
+        return unpack_event(json.loads(self.details)["event"])
+
+    @property
+    def purpose(self) -> str:
+        """Why it was asked, in the words of the one who charged."""
+        return json.loads(self.details)["purpose"]
+
+
+class AlreadyCharged(SottovoceError):
+    """This question was charged before. Resend the stored answer, or, if there is none, ask (and pay) anew."""
+
+    def __init__(self, row: Entry) -> None:
+        self.row = row
+        super().__init__(
+            f"ledger: run {row.run!r}, round {row.round}, question {row.question} was charged before (row "
+            f"{row.sequence}). Resend the stored answer, or ask a new question"
+        )
 
 
 def link(previous_hash: str, content: tuple[object, ...]) -> str:
@@ -110,15 +130,15 @@ class Chain:
         return Entry(*content, link(self.hash, content))
 
     def after(self, entry: Entry) -> "Chain":
-        """The chain with one more row; a LedgerError if that is not its next row."""
+        """The chain with one more row; a BrokenLedger if that is not its next row."""
         if entry.sequence != self.sequence + 1:
-            raise LedgerError(f"row {self.sequence + 1} is missing")
+            raise BrokenLedger(f"row {self.sequence + 1} is missing")
         if link(self.hash, entry[:-1]) != entry.hash:
-            raise LedgerError(f"row {entry.sequence} does not match its hash: it, or a row before it, was changed")
+            raise BrokenLedger(f"row {entry.sequence} does not match its hash: it, or a row before it, was changed")
         try:
             changes = self._changes(entry.kind, json.loads(entry.details))
         except (KeyError, TypeError, ValueError, SottovoceError) as error:
-            raise LedgerError(f"row {entry.sequence} has content that this version cannot read ({error})") from error
+            raise BrokenLedger(f"row {entry.sequence} has content that this version cannot read ({error})") from error
         return replace(self, sequence=entry.sequence, hash=entry.hash, time=entry.time, **changes)
 
     def _changes(self, kind: str, details: Json) -> Json:
@@ -136,21 +156,21 @@ class Chain:
         raise ValueError(f"a row of kind {kind!r} cannot stand here")
 
     def missing_row(self, head: Head) -> Entry | None:
-        """The row that `head` promises and a crash kept out, if any; a LedgerError if the two do not fit together."""
+        """The row that `head` promises and a crash kept out, if any; a BrokenLedger if the two do not fit together."""
         rows, promised = self.sequence + 1, head.promised
         if head.sequence == self.sequence and head.hash == self.hash:
             return None
         if head.sequence == self.sequence:
-            raise LedgerError("its last row is not the one its head file names: one of the two was replaced")
+            raise BrokenLedger("its last row is not the one its head file names: one of the two was replaced")
         if head.sequence < self.sequence:
-            raise LedgerError(f"it holds {rows} rows, its head file counts {head.sequence + 1}: the head is too old")
+            raise BrokenLedger(f"it holds {rows} rows, its head file counts {head.sequence + 1}: the head is too old")
         if head.sequence > rows or promised is None:
-            raise LedgerError(
+            raise BrokenLedger(
                 f"it holds {rows} rows, its head file counts {head.sequence + 1}: rows at its end were cut off, "
                 "or an older copy was put back"
             )
         if promised.sequence != rows or not promised.hash == head.hash == link(self.hash, promised[:-1]):
-            raise LedgerError("its head file does not continue its last row: one of the two was replaced")
+            raise BrokenLedger("its head file does not continue its last row: one of the two was replaced")
         return promised
 
 
@@ -165,9 +185,9 @@ def read_head(ledger: Path) -> Head:
         promised = None if raw["promised"] is None else Entry(*raw["promised"])
         return Head(int(raw["sequence"]), str(raw["hash"]), promised)
     except FileNotFoundError:
-        raise LedgerError(f"its head file {path.name} is missing") from None
+        raise BrokenLedger(f"its head file {path.name} is missing") from None
     except (ValueError, TypeError, KeyError) as error:
-        raise LedgerError(f"its head file {path.name} is damaged ({error})") from error
+        raise BrokenLedger(f"its head file {path.name} is damaged ({error})") from error
 
 
 def write_head(ledger: Path, head: Head) -> None:

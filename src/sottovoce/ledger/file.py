@@ -27,21 +27,21 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Self
 
 from sottovoce.core import check
 from sottovoce.ledger import chain, store
-from sottovoce.ledger.budget import AlreadyCharged, Budget, LedgerError, Receipt, Standing
-from sottovoce.ledger.chain import HOW_TO_FIX, Chain, Entry, Head
+from sottovoce.ledger.budget import Budget, LedgerError, Standing
+from sottovoce.ledger.chain import HOW_TO_FIX, AlreadyCharged, BrokenLedger, Chain, Entry, Head
 from sottovoce.privacy.events import Event, pack_event, unpack_event
 
 Address = str | os.PathLike[str]
 _LARGEST = 2**63 - 1  # what an SQLite integer holds
 
 
-class FileLedger:
+class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
     """One data owner's ledger of one data set. Make it by `create` or `open`; use it in a `with` block."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, busy_timeout: float) -> None:
@@ -86,7 +86,7 @@ class FileLedger:
         with store.clear_errors(path, busy_timeout):
             if not path.exists():
                 if chain.head_path(path).exists():
-                    raise LedgerError(f"the ledger is missing, only its head file is there. {HOW_TO_FIX}")
+                    raise BrokenLedger("the ledger is missing, only its head file is there")
                 raise check.MissingData(f"ledger {path}: no such file. Make it with FileLedger.create")
             ledger = cls(path, store.connect(path, busy_timeout), busy_timeout)
         with ledger._closed_on_error():
@@ -106,8 +106,8 @@ class FileLedger:
     def budget(self) -> Budget:
         return self._standing().budget
 
-    def charge(self, event: Event, *, run: str, round: int, question: int, purpose: str) -> Receipt:
-        """Charge one answer. Give the answer only after this has returned, and never if it has not.
+    def charge(self, event: Event, *, run: str, round: int, question: int, purpose: str) -> Entry:
+        """Charge one answer, and return its row. Give the answer only after this has returned, and never if it has not.
 
         Raises BudgetSpent if the answer does not fit into the budget, AlreadyCharged if (run, round, question) was
         charged before, LedgerError if the ledger cannot be trusted or written; then nothing is added. The budget
@@ -120,7 +120,7 @@ class FileLedger:
         with self._locked():
             stored = self._rows("WHERE run = ? AND round = ? AND question = ?", key)
             if stored:
-                raise AlreadyCharged(stored[0].receipt())
+                raise AlreadyCharged(stored[0])
             standing = self._chain.standing
             if standing.remaining(event) == 0:
                 raise standing.refusal(f"ledger of {self.owner!r}", event)
@@ -128,7 +128,7 @@ class FileLedger:
             details = {"event": pack_event(event), "purpose": purpose}
             entry = self._chain.next("charge", time.time(), details, key)
             self._append(entry)
-        return Receipt(entry.sequence, *key, purpose, event, entry.time)
+        return entry
 
     def change_budget(self, budget: Budget, reason: str) -> None:
         """Append a new budget, larger or smaller, for all answers together: those given so far stay counted."""
@@ -149,11 +149,10 @@ class FileLedger:
         """How many more answers of this kind the budget holds."""
         return self._standing().remaining(event)
 
-    def receipts(self) -> Iterator[Receipt]:
+    def receipts(self) -> list[Entry]:
         """Every charged answer, in order."""
         with self._locked():
-            charges = self._rows("WHERE kind = 'charge' ORDER BY sequence")
-        return (entry.receipt() for entry in charges)
+            return self._rows("WHERE kind = 'charge' ORDER BY sequence")
 
     def rounds_charged(self, run: str) -> set[int]:
         """The rounds of a run in which something was charged."""
@@ -177,12 +176,12 @@ class FileLedger:
 
     def verify(self) -> None:
         """Check everything again, from the first row on: file, triggers, every hash, the head. LedgerError if not."""
-        with self._locked(check_schema=True), _with_advice():
+        with self._locked(check_schema=True):
             from_first_row = Chain()
             for entry in self._rows("ORDER BY sequence"):
                 from_first_row = from_first_row.after(entry)
             if from_first_row != self._chain:
-                raise LedgerError("its rows are not those that were read before: it was replaced")
+                raise BrokenLedger("its rows are not those that were read before: it was replaced")
 
     def close(self) -> None:
         """Settle the head and close the file. Never fails: an unsettled head is as safe, see `chain.py`."""
@@ -193,9 +192,6 @@ class FileLedger:
                 self._settle()
             self._connection.close()
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -224,16 +220,15 @@ class FileLedger:
         """Read what was added since, compare it with the head, and return the row that a crash kept out, if any."""
         known = self._chain
         added = self._rows("WHERE sequence >= ? ORDER BY sequence", (max(known.sequence, 0),))
-        with _with_advice():
-            if known.sequence >= 0:
-                if not added or (added[0].sequence, added[0].hash) != (known.sequence, known.hash):
-                    raise LedgerError("rows that were read before are gone: it was cut off or replaced")
-                del added[0]
-            for entry in added:
-                self._chain = self._chain.after(entry)
-            if self._chain.sequence < 0:
-                raise LedgerError("it has no rows")
-            return self._chain.missing_row(chain.read_head(self.path))
+        if known.sequence >= 0:
+            if not added or (added[0].sequence, added[0].hash) != (known.sequence, known.hash):
+                raise BrokenLedger("rows that were read before are gone: it was cut off or replaced")
+            del added[0]
+        for entry in added:
+            self._chain = self._chain.after(entry)
+        if self._chain.sequence < 0:
+            raise BrokenLedger("it has no rows")
+        return self._chain.missing_row(chain.read_head(self.path))
 
     def _append(self, entry: Entry) -> None:
         """Promise the row, then write it; take the promise back if that fails. Ends the transaction."""
@@ -340,12 +335,3 @@ def _line(**values: object) -> None:
     for name, value in values.items():
         good = isinstance(value, str) and value != "" and value.isprintable()
         check.require(good, "FileLedger", f"{name} must be one line of text", value)
-
-
-@contextlib.contextmanager
-def _with_advice() -> Generator[None]:
-    """Add to an error about rows that do not match how to fix it."""
-    try:
-        yield
-    except LedgerError as error:
-        raise LedgerError(f"{error}. {HOW_TO_FIX}") from error

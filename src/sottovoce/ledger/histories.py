@@ -107,16 +107,9 @@ class Kept:
     def of(cls, entries: Iterable[Entry]) -> "Kept":
         return cls(tuple(shown(entry) for entry in entries))
 
-    def spent(self) -> Spent:
-        return dict(self._spent)
-
-    @cached_property
-    def _spent(self) -> Spent:
-        return added({event: 1} for event in self._events())
-
-    def spent_in(self, run: str) -> Spent:
-        """What one run was charged."""
-        return added({event: 1} for event in self._events(run))
+    def spent(self, run: str | None = None) -> Spent:
+        """What all runs were charged, or one of them."""
+        return dict(Counter(event for name, event in self._events if run in (None, name)))
 
     @property
     def end(self) -> str:
@@ -151,10 +144,12 @@ class Kept:
     def to_dict(self) -> Json:
         return {"rows": [{k: v for k, v in row._asdict().items() if k != "event" or v} for row in self.rows]}
 
-    def _events(self, run: str | None = None) -> Iterable[Event]:
-        for row in self.rows:
-            if row.kind == "charge" and run in (None, row.run):
-                yield known_event(row.event or {} if row.details is None else json.loads(row.details)["event"])
+    @cached_property
+    def _events(self) -> list[tuple[str | None, Event]]:
+        """The run and the event of each charge."""
+        charges = [row for row in self.rows if row.kind == "charge"]
+        packed = [row.event or {} if row.details is None else json.loads(row.details)["event"] for row in charges]
+        return [(row.run, known_event(event)) for row, event in zip(charges, packed, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core import check
-from sottovoce.ledger.budget import AlreadyCharged, Budget
+from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.chain import AlreadyCharged
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.histories import Kept
@@ -46,7 +47,9 @@ class OwnerLedgers:
         self._ledgers, self.run, self._folder, self._purpose = list(ledgers), run, folder, "training"
         self._answers = None if folder is None else KeptAnswers(folder / "answers" / run)
         self.budget, self._this_run = budget, MemoryLedger(budget, (len(ledgers),))
-        self._recall()
+        for client, ledger in enumerate(self._ledgers):  # the run may have been interrupted, in another process
+            for event, answers in ledger.spent_in(run):
+                self._this_run.recall(event, client, answers)
 
     @classmethod
     def open(
@@ -75,12 +78,6 @@ class OwnerLedgers:
             rule, hint = f"keeps its budget at delta = {delta:g}", f"Ask for delta = {delta:g}"
             check.require(delta == budget.delta, f"ledger of {name!r}", rule, budget.delta, hint)
         return cls(ledgers, budget, run or new_run(), folder)
-
-    def _recall(self) -> None:
-        """Count what the files say this run has spent: it may have been interrupted, in another process."""
-        for client, ledger in enumerate(self._ledgers):
-            for event, answers in ledger.spent_in(self.run):
-                self._this_run.recall(event, client, answers)
 
     def split_key(self) -> bytes | None:
         """The key in their folder that decides which records are held out; None where they have no folder.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sottovoce.core import check
 from sottovoce.ledger.budget import LedgerError
-from sottovoce.ledger.chain import HOW_TO_FIX, VERSION, Entry
+from sottovoce.ledger.chain import HOW_TO_FIX, VERSION, BrokenLedger, Entry
 
 _COLUMNS = ", ".join(Entry._fields)
 _SCHEMA = (
@@ -66,10 +66,10 @@ def check_schema(connection: sqlite3.Connection) -> None:
     if marked > VERSION:
         raise LedgerError(f"it is of version {marked}, this library reads up to {VERSION}. Use a newer sottovoce")
     if schema != set(_SCHEMA) or marked < 1:
-        raise LedgerError(f"it is no ledger, or what makes it append-only was removed. {HOW_TO_FIX}")
+        raise BrokenLedger("it is no ledger, or what makes it append-only was removed")
     damage = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":
-        raise LedgerError(f"the file is damaged ({damage}). {HOW_TO_FIX}")
+        raise BrokenLedger(f"the file is damaged ({damage})")
     # On a file that it may only read, SQLite begins even an immediate transaction, without the lock we rely on.
     connection.execute("DELETE FROM entries WHERE false")
 

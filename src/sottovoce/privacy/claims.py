@@ -10,10 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import Template
-from typing import Literal
+from typing import Any, Literal, cast
 
 from sottovoce.core import check
-from sottovoce.core.plain import Json
 from sottovoce.core.toml import packaged_toml
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.accounting.gaussian import gaussian_epsilon
@@ -116,15 +115,15 @@ def _read_claims() -> dict[str, PaperClaim]:
     tables = packaged_toml("privacy", "claims.toml")
     shared = tables.pop("shared")
 
-    def filled(value: str | bool | list[str]) -> str | bool | tuple[str, ...]:
+    def filled(value: Any) -> Any:
         if isinstance(value, list):
-            return tuple(Template(text).substitute(shared) for text in value)
+            return tuple(map(filled, cast(list[str], value)))
         return Template(value).substitute(shared) if isinstance(value, str) else value
 
-    claims: dict[str, Json] = {
-        method: {name: filled(value) for name, value in table.items()} for method, table in tables.items()
+    return {
+        method: PaperClaim(method, **{name: filled(value) for name, value in table.items()})
+        for method, table in tables.items()
     }
-    return {method: PaperClaim(method, **claim) for method, claim in claims.items()}
 
 
 CLAIMS = _read_claims()

@@ -66,7 +66,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def draw(sigma: float, shape: int | tuple[int, ...], bits: Bits) -> np.ndarray:
     while done < len(numbers):
         place = bits.position
         words = bits.words(3 * min(len(numbers) - done, _CHUNK))
-        candidates, kept = _candidates(table, words, lambda index, place=place: bits.further(place + index))
+        candidates, kept = _candidates(table, words, partial(_further, [bits], [place], np.zeros(1, np.int64)))
         fresh = candidates[kept]
         numbers[done : done + len(fresh)] = fresh  # never more than are still missing
         done += len(fresh)
@@ -141,17 +141,7 @@ def draw_rows(sigma: float, count: int, streams: Sequence[Bits]) -> np.ndarray:
         asked = [(bits.position, bits.words(3 * size)) for bits, size in zip(active, sizes.tolist(), strict=True)]
         places, words = [place for place, _ in asked], np.concatenate([part for _, part in asked])
         starts = 3 * (np.cumsum(sizes) - sizes)  # of each row's words
-
-        def further(
-            index: int,
-            active: Sequence[Bits] = active,
-            places: Sequence[int] = places,
-            starts: np.ndarray = starts,
-        ) -> int:
-            which = int(starts.searchsorted(index, side="right")) - 1
-            return active[which].further(places[which] + index - int(starts[which]))
-
-        candidates, kept = _candidates(table, words, further)
+        candidates, kept = _candidates(table, words, partial(_further, active, places, starts))
         owners = np.repeat(rows, sizes)[kept]
         fresh = np.bincount(owners, minlength=len(streams))
         rank = np.arange(len(owners)) - np.repeat(np.cumsum(fresh) - fresh, fresh)  # among the row's own
@@ -160,6 +150,12 @@ def draw_rows(sigma: float, count: int, streams: Sequence[Bits]) -> np.ndarray:
         numbers[owners[needed], places[needed]] = candidates[kept][needed]
         done += np.minimum(fresh, count - done)
     return numbers
+
+
+def _further(streams: Sequence[Bits], places: Sequence[int], starts: np.ndarray, index: int) -> int:
+    """The further bits of a word: stream i has given those from `starts[i]` on, and was at `places[i]` before."""
+    which = int(starts.searchsorted(index, side="right")) - 1
+    return streams[which].further(places[which] + index - int(starts[which]))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ bounded, division by the step and truncation move it by less than two steps in e
 import os
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -35,8 +35,6 @@ GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so t
 LARGEST_SQUARE = GRID_STEPS**2 * (1 + 2.0**-24)  # of such a norm, which may be off by as much when it is summed up
 LARGEST_INTEGER = 2.0**52  # below it a quotient is rounded by at most half a step
 VARIABLE = "SOTTOVOCE_SAMPLER"
-Sampler = Literal["own", "opendp"]
-_SAMPLERS = get_args(Sampler)
 LEAST_CLIP = 1e-200  # below, rounding errors and grid steps would be no normal numbers
 
 
@@ -96,21 +94,17 @@ def difference_steps(length: int, norm: int = 2) -> float:
 
 
 def noised(
-    kind: Literal["gaussian", "laplace"],
-    scale: float,
-    numbers: np.ndarray,
-    streams: Sequence[Bits] = (),
-    by: Sampler | None = None,
+    kind: Literal["gaussian", "laplace"], scale: float, numbers: np.ndarray, streams: Sequence[Bits] = ()
 ) -> np.ndarray:
     """Integers with discrete Gaussian or Laplace noise of the given scale.
 
-    `streams`: seeded bits, one for each row of numbers; without them the noise is the operating system's.
-    `by`: who draws the latter, "own" or "opendp"; by default what `sampler()` says.
+    `streams`: seeded bits, one for each row of numbers; without them the noise is the operating system's, drawn by the
+    `sampler()` that was chosen.
 
     Where noise could leave 64 bits OpenDP draws it: it adds, and then cuts off at their ends. Noise of its own that is
     cut off there, added here, would wrap around and show the numbers.
     """
-    by = by or sampler()
+    by = sampler()
     room = 2.0**62 - (REACH + 1) * scale - 1
     fits = kind == "gaussian" and scale <= LARGEST_SCALE and np.abs(numbers).max(initial=0) < room
     if streams:
@@ -120,14 +114,18 @@ def noised(
         bits = SystemBits()
         must_be_secret(bits)
         return numbers + draw(scale, numbers.shape, bits)
+    return noised_by_opendp(kind, scale, numbers)
+
+
+def noised_by_opendp(kind: Literal["gaussian", "laplace"], scale: float, numbers: np.ndarray) -> np.ndarray:
+    """The same, drawn by OpenDP whatever the `sampler()`."""
     noisy = _measurement(kind, float(scale))(numbers.reshape(-1).tolist())
     return np.array(noisy, dtype=np.int64).reshape(numbers.shape)
 
 
-def sampler() -> Sampler:
+def sampler() -> str:
     """Who draws Gaussian noise of the operating system: the environment variable SOTTOVOCE_SAMPLER, or "own"."""
-    chosen = check.one_of(VARIABLE, "sampler", os.environ.get(VARIABLE, "own"), _SAMPLERS)
-    return cast(Sampler, chosen)
+    return check.one_of(VARIABLE, "sampler", os.environ.get(VARIABLE, "own"), ("own", "opendp"))
 
 
 @lru_cache(maxsize=64)

@@ -8,12 +8,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.plain import Json
 
 Mechanism = Literal["gaussian", "discrete-gaussian", "gaussian-chain", "laplace", "randomized-response"]
 Sampling = Literal["full", "poisson", "fixed-size"]
@@ -136,15 +135,14 @@ def unpack_event(packed: Mapping[str, object]) -> Event:
 def make_event(**fields: object) -> Event:
     """The event with these fields: a `GridEvent` if they have the numbers of a grid."""
     try:
-        return _known_event(tuple(fields), *fields.values())
+        return _known_event(**fields)
     except TypeError:  # of a value that cannot be compared, which the class refuses
-        return _known_event.__wrapped__(tuple(fields), *fields.values())
+        return _known_event.__wrapped__(**fields)
 
 
 @lru_cache(maxsize=256, typed=True)
-def _known_event(names: tuple[str, ...], *values: object) -> Event:
+def _known_event(**fields: Any) -> Event:
     """Checked once: a ledger holds the same few events many times."""
-    fields: Json = dict(zip(names, values, strict=True))
     return event_class(fields)(**fields)
 
 

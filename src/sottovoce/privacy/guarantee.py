@@ -15,7 +15,6 @@ from sottovoce.core.plain import Json
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy import guarantee_words as say
 from sottovoce.privacy import theorems
-from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee_words import short_unit
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns, Published
 from sottovoce.privacy.theorems import CODE, Assumption, Grounds
@@ -256,11 +255,6 @@ class Statement:
     forgotten: bool = False
     of_all: float | None = None
 
-    @property
-    def events(self) -> list[Event]:
-        """Every kind of answer that any ledger was charged for."""
-        return self.charges.events()
-
     def _kind_of_noise(self, privacy: Proven | ProvenColumns) -> str:
         if not self.forgotten or privacy.secret_noise:
             return privacy.noise
@@ -319,11 +313,12 @@ def state_guarantee(
 def _of_rows(privacy: Proven, known: Statement) -> Guarantee:
     """For rows split between clients."""
     unit = say.UNITS[privacy.unit, privacy.relation]
-    bound = theorems.shortest_bound(known.events)
-    if bound is not None:
-        unit += f", no row longer than {bound:g}"
+    events = known.charges.events()
+    bounds = [event.row_bound for event in events if event.row_bound]
+    if bounds:
+        unit += f", no row longer than {min(bounds):g}"  # so all charges hold
     grounds = _merged([theorems.grounds_of_rows(privacy, kind, known) for kind in known.kinds])
-    observer = say.observer_of(privacy, known.events)
+    observer = say.observer_of(privacy, events)
     return known.stated(privacy, "clients", observer, grounds, unit=unit, not_covered=say.NOT_COVERED)
 
 

@@ -61,7 +61,6 @@ from sottovoce.core.arrays import AnyArray, Floats, Words
 from sottovoce.core.random.bits import key_stream
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 _LIMB, _LIMBS = 22, 3  # bits of a limb, and limbs of 64 bits
@@ -142,7 +141,13 @@ def mask(seed: bytes, attempt: Attempt, name: Literal["U", "V"], start: int, row
 
 def correction(seed: bytes, attempt: Attempt) -> Words:
     """W_1, which hides U'V from b."""
-    return key_stream(derived_key(seed, attempt, "W_1"), attempt.widths[0] * attempt.widths[1]).reshape(attempt.widths)
+    return uniform_product(seed, attempt, "W_1")
+
+
+def uniform_product(secret: bytes, attempt: Attempt, purpose: str) -> Words:
+    """Uniform numbers of a secret, as many as the product has."""
+    rows, columns = attempt.widths
+    return key_stream(derived_key(secret, attempt, purpose), rows * columns).reshape(rows, columns)
 
 
 def dealt(first_seed: bytes, second_seed: bytes, attempt: Attempt) -> Words:
@@ -187,23 +192,18 @@ def as_words(table: AnyArray) -> Words:
 
 @dataclass(frozen=True, repr=False)
 class PairKey:
-    """What two owners share in one attempt and nobody else has: X25519 of keys that a and b know to be each other's.
+    """What two owners share in one attempt and nobody else has.
 
-    A deployment draws them for one attempt, and owners sign them with keys that are *pinned* (`deploy/announcing.py`).
+    `secret` is X25519 of an owner's own key and of the other owner's, which no server may choose: a deployment draws
+    them for one attempt, and owners sign them with keys that are *pinned* (`deploy/announcing.py`).
     """
 
     secret: bytes
     attempt: Attempt
 
-    @classmethod
-    def agreed(cls, private: "X25519PrivateKey", pinned: "X25519PublicKey", attempt: Attempt) -> "PairKey":
-        """From the owner's own X25519 key, and that of the other owner, which no server may choose."""
-        return cls(private.exchange(pinned), attempt)
-
     def common_mask(self) -> Words:
         """R."""
-        key = derived_key(self.secret, self.attempt, "R")
-        return key_stream(key, self.attempt.widths[0] * self.attempt.widths[1]).reshape(self.attempt.widths)
+        return uniform_product(self.secret, self.attempt, "R")
 
     def sealed(self, sender: Role, chunk: int, plain: bytes) -> bytes:
         """One chunk of E or F, for the other owner's eyes alone. Seal each chunk of an attempt once."""

@@ -80,11 +80,12 @@ class NoiseKey:
         noise is bound to: arrays with a client axis, the last but one. With a `scale`, the answer with noise of that
         scale.
         """
-        given = (who, k, purpose, count or exact.shape[-1], question, self.binding(local, (exact, *asked)))
-        if kind == "laplace":
-            noise = self.streams.laplace(*given)
-            return noise if scale is None else noise * scale + exact
-        return self.streams.normal(*given) if scale is None else self.streams.normal(*given, scale, exact)
+        about = self.binding(local, (exact, *asked))
+        if scale is not None and kind != "laplace" and np.shape(scale)[-1:] in ((), (1,)):  # one for each client
+            return self.streams.noisy(exact, np.atleast_2d(scale), who, k, purpose, question, about)
+        draw = self.streams.laplace if kind == "laplace" else self.streams.normal
+        noise = draw(who, k, purpose, count or exact.shape[-1], question, about)
+        return noise if scale is None else noise * scale + exact
 
     def bits(
         self, who: np.ndarray, local: np.ndarray, k: int, purpose: Purpose, question: int, arrays: Sequence[np.ndarray]

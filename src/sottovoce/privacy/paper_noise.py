@@ -18,7 +18,7 @@ FEDSPD_C0 = 3.04  # the constant of (21), as used in the experiments of FedSPD-D
 
 def gaussian_factor(epsilon: float, delta: float) -> float:
     """Noise per unit of L2 sensitivity, sqrt(2 ln(1.25/delta))/epsilon: the classical mechanism, for epsilon <= 1."""
-    check.positive("published noise", epsilon=epsilon)
+    check.positive("Published", epsilon=epsilon)
     return math.sqrt(2 * _log_gaussian(delta)) / epsilon
 
 
@@ -82,19 +82,15 @@ def fedspd_data_rate(local_steps: int, batch: int, m: int, replacement: bool = F
     return drawn / m
 
 
-def fedspd_total(
-    epsilon: float, rounds: int, data_rate: float, client_rate: float = 1.0, c0: float = FEDSPD_C0
-) -> float:
+def fedspd_total(epsilon: float, rounds: int, data_rate: float, client_rate: float = 1.0) -> float:
     """FedSPD-DP Theorem 1, (21): c0 q epsilon sqrt(p T/(1 - q)), for q = `data_rate` < 1 and p = `client_rate`."""
     check.between("fedspd_total", 0, 1, data_rate=data_rate)
-    return c0 * data_rate * epsilon * math.sqrt(client_rate * rounds / (1 - data_rate))
+    return FEDSPD_C0 * data_rate * epsilon * math.sqrt(client_rate * rounds / (1 - data_rate))
 
 
-def fedspd_epsilon(
-    total: float, rounds: int, data_rate: float, client_rate: float = 1.0, c0: float = FEDSPD_C0
-) -> float:
+def fedspd_epsilon(total: float, rounds: int, data_rate: float, client_rate: float = 1.0) -> float:
     """FedSPD-DP (36): the epsilon of one round from the total; (21) the other way round."""
-    return total / fedspd_total(1.0, rounds, data_rate, client_rate, c0)
+    return total / fedspd_total(1.0, rounds, data_rate, client_rate)
 
 
 # Fed-PLT. `lipschitz` is L of Assumption 3, twice the clip norm; `strong` is the modulus of strong convexity.
@@ -162,11 +158,12 @@ def sharing_total(rounds: int, epsilon: float, delta: float, extra_delta: float)
 
 def _log_gaussian(delta: float) -> float:
     """ln(1.25/delta)."""
-    check.between("published noise", 0, 1, delta=delta)
+    hint = "Give Published(delta=1e-5)"
+    check.require(0 < delta < 1, "Published", "Gaussian noise needs a delta in (0, 1)", delta, hint)
     return math.log(1.25 / delta)
 
 
 def _log_inverse(delta: float) -> float:
     """ln(1/delta)."""
-    check.between("published noise", 0, 1, delta=delta)
+    check.between("Published", 0, 1, delta=delta)
     return -math.log(delta)

@@ -3,7 +3,7 @@
 The proofs themselves stand beside the code that they are about: each `Theorem` says where.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -43,11 +43,6 @@ _ANSWERS, _SCORES, _COMPOSITIONS = (_THEOREMS[about] for about in ("answers", "s
 THEOREM_2 = _COMPOSITIONS["grid"]
 _SUMS = "sottovoce.privacy.doors.sums"
 _PRODUCTS = _ANSWERS["products"]
-
-
-def composition_theorem(event: Event) -> Theorem:
-    """By which theorem the costs of such answers add up."""
-    return THEOREM_2 if isinstance(event, GridEvent) else _COMPOSITIONS[event.mechanism]
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,7 @@ def _shares_of_noise(known: "Statement") -> list[Assumption]:
 
     Earlier runs may have trusted more clients than this one says, and have had others on their roster.
     """
-    counts = sorted({contributors_of(event) for event in known.events} - {1})
+    counts = sorted({contributors_of(event) for event in known.charges.events()} - {1})
     who: Answers = OWNER if known.deployed else USER
     words = "of every sum that was charged for with the noise of {}, so many clients' noise is known to nobody else"
     return [Assumption(words.format(count), who) for count in counts]
@@ -162,7 +157,7 @@ def _named(answer: Theorem, event: Event, sums: bool = False) -> tuple[str, str]
     """The theorems about one answer and about many, and where their proofs stand; about `sums` of answers there is one
     more."""
     batches = " on secret batches" if event.sampling != "full" else ""
-    many = composition_theorem(event)
+    many = THEOREM_2 if isinstance(event, GridEvent) else _COMPOSITIONS[event.mechanism]
     proof = f"{answer.proof}; {many.proof}" if many is THEOREM_2 else answer.proof
     if sums:
         return f"sums of {answer.name}{batches} by Theorem 1, {many.name}", f"{proof}; {_SUMS}"
@@ -187,11 +182,11 @@ def _of_all(privacy: Proven | ProvenColumns, known: "Statement") -> list[Assumpt
 
 def _bounds_on_rows(known: "Statement") -> list[Assumption]:
     """One for each bound that any charge rests on, and one if some charge does not say on which it rests."""
-    bounds = sorted({event.row_bound for event in known.events if event.row_bound})
+    bounds = {event.row_bound for event in known.charges.events()}
     who: Answers = OWNER if known.deployed else USER
     words = "no row, and no row that could stand in its place, is longer than {:g}"
-    named = [Assumption(words.format(bound), who) for bound in bounds]
-    return [*named, Assumption(NOT_KEPT, OWNER)] if any(event.row_bound is None for event in known.events) else named
+    named = [Assumption(words.format(bound), who) for bound in sorted(filter(None, bounds))]
+    return [*named, Assumption(NOT_KEPT, OWNER)] if None in bounds else named
 
 
 def _numbers(charges: Charges) -> dict[str, object]:
@@ -215,8 +210,3 @@ def _numbers(charges: Charges) -> dict[str, object]:
     if event.row_bound:
         numbers["row_bound"] = event.row_bound
     return numbers
-
-
-def shortest_bound(events: Iterable[Event]) -> float | None:
-    """The bound on rows with which all of these charges hold; None if none of them rests on a bound."""
-    return min((event.row_bound for event in events if event.row_bound), default=None)

@@ -13,11 +13,13 @@ come as tuples too, so that their number is known when a loop is compiled.
 # pyright: basic
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
+intrinsic: Callable[..., Any] = import_module("numba.extending").intrinsic  # callers leave the first parameter out
 _WHOLE, _SHORT = ir.IntType(64), ir.IntType(32)
 _FUSED = ("contract",)  # a product and a sum may be rounded once instead of twice
 

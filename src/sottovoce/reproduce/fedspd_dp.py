@@ -137,7 +137,7 @@ def trial(
     rows = data(reading)
     method = fedspd(K, Q, FromTheModel if reading == FROM_THE_MODEL else kind)
     bound: Json = {"clip" if reading == CLIPPED else "assume": BOUND}
-    privacy = sv.Published(method.sampling.epsilon(total, ROUNDS, rows[0].sizes), DELTA, **bound)  # (36)
+    privacy = sv.Published(method.epsilon_of_round(total, ROUNDS, rows[0].sizes), DELTA, **bound)  # (36)
     options: Json = {"participation": KOfN(K), "watch": Lagrangian, "columns": (ACCURACY,)}
     return trained(method, GOAL, privacy, rounds, trials, data=rows, at_once=4, **options)
 

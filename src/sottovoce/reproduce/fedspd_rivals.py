@@ -32,9 +32,9 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD, FedAvg
 from sottovoce.algorithms.fedavg import Down, Up
-from sottovoce.algorithms.published import gaussian_std, gradient_change
+from sottovoce.algorithms.published import gaussian_noise, gradient_change
 from sottovoce.core.check import Positive, Whole
-from sottovoce.core.contract import Method, Mode, Noise, Nothing, Site
+from sottovoce.core.contract import Method, Mode, Nothing, Site
 from sottovoce.core.participation import KOfN
 from sottovoce.core.plain import Json
 from sottovoce.reproduce.experiment import (
@@ -88,11 +88,10 @@ class SecureFedAvg(FedAvg):
     modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published"})
 
     def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:
-        w, step, noise = down.w, self.step / site.k**self.power, None
+        w, step = down.w, self.step / site.k**self.power
         for _ in range(self.local_steps):
             w = w - step * self.slope(w, down.w, site)
-        if site.claim is not None:
-            noise = Noise("gaussian", gaussian_std(self.local_steps * step * gradient_change(site), site.claim))
+        noise = gaussian_noise(self.local_steps * step * gradient_change(site), site)
         return state, Up(site.release(w, noise, centre=down.w))
 
     def length(self, k: int) -> float:

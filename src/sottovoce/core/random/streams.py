@@ -18,7 +18,6 @@ from enum import IntEnum
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Words
@@ -148,26 +147,38 @@ class Streams:
         return to_unit(np.where(odd, joined(c, d), joined(a, b)))
 
     def normal(
-        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None,
-        scale: ArrayLike = 1.0, exact: Floats | None = None,
-    ) -> Floats:  # fmt: skip
-        """Standard normal numbers (runs?, clients, count); with `exact`, those times `scale`, added to it.
+        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+    ) -> Floats:
+        """Standard normal numbers: (runs?, clients, count)."""
+        return self._normal((clients, round_, purpose, count, question, about), np.zeros(1), _NO_ANSWER)
 
-        `scale` is a number, or one for each client, (runs?, clients, 1).
+    def noisy(
+        self, exact: Floats, scale: Floats, clients: AnyArray, round_: int, purpose: Purpose, question: int = 0,
+        about: About = None,
+    ) -> Floats:  # fmt: skip
+        """`exact` (runs?, clients, count) plus `scale` (runs?, clients or 1, 1) times a normal number for each.
+
+        One pass over the answer, where NumPy makes three.
         """
+        shape = (self.runs or 1, len(clients), exact.shape[-1])
+        scales = np.ascontiguousarray(np.broadcast_to(scale, (*shape[:-1], 1)).reshape(-1))
+        whole = np.ascontiguousarray(np.broadcast_to(exact, shape))
+        return self._normal((clients, round_, purpose, shape[-1], question, about), scales, whole)
+
+    def _normal(self, given: tuple[AnyArray, int, Purpose, int, int, About], scales: Floats, exact: Floats) -> Floats:
+        """Normal numbers for what `bits` takes, scaled and added to `exact` unless that is empty."""
+        clients, round_, purpose, count, question, about = given
         runs, n = self.runs or 1, len(clients)
         if compiled_pays(n * count * runs):
             from sottovoce.core.random import compiled
 
             far, out = np.zeros(1, np.uint64), np.empty((runs, n, count))
-            scales = np.ascontiguousarray(np.broadcast_to(scale, (runs, n, 1)).reshape(-1), np.float64)
-            added = _NO_ANSWER if exact is None else np.ascontiguousarray(np.broadcast_to(exact, out.shape), np.float64)
-            given = (*self._whose(clients, round_, _tag(purpose, question), about), far, scales, added)
-            numbers = self._by_kernel(compiled.normal(), given, out)
+            whose = self._whose(clients, round_, _tag(purpose, question), about)
+            numbers = self._by_kernel(compiled.normal(), (*whose, far, scales, exact), out)
             if not far[0]:
                 return numbers
-        numbers = normal(self.bits(clients, round_, purpose, count, question, about))
-        return numbers if exact is None else numbers * scale + exact
+        numbers = normal(self.bits(*given))
+        return numbers if exact.size == 0 else (numbers * scales.reshape(runs, n, 1) + exact).reshape(numbers.shape)
 
     def laplace(
         self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None

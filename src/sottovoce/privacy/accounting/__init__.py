@@ -19,20 +19,13 @@ batches is never worse than the same event without: it is a mixture of neighbour
 the divergences are jointly convex. So "sampling ignored" is one of the bounds.
 """
 
-from sottovoce.privacy.accounting.bounds import accountant_name, epsilon, table
-from sottovoce.privacy.accounting.calibration import affordable, calibrate, with_least_noise
-from sottovoce.privacy.accounting.composition import Spent
-from sottovoce.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
-
-__all__ = [
-    "Spent",
-    "accountant_name",
-    "affordable",
-    "calibrate",
-    "epsilon",
-    "gaussian_delta",
-    "gaussian_epsilon",
-    "gaussian_mu",
-    "table",
-    "with_least_noise",
-]
+from sottovoce.privacy.accounting.bounds import accountant_name as accountant_name
+from sottovoce.privacy.accounting.bounds import epsilon as epsilon
+from sottovoce.privacy.accounting.bounds import table as table
+from sottovoce.privacy.accounting.calibration import affordable as affordable
+from sottovoce.privacy.accounting.calibration import calibrate as calibrate
+from sottovoce.privacy.accounting.calibration import with_least_noise as with_least_noise
+from sottovoce.privacy.accounting.composition import Spent as Spent
+from sottovoce.privacy.accounting.gaussian import gaussian_delta as gaussian_delta
+from sottovoce.privacy.accounting.gaussian import gaussian_epsilon as gaussian_epsilon
+from sottovoce.privacy.accounting.gaussian import gaussian_mu as gaussian_mu

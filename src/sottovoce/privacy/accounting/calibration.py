@@ -6,15 +6,7 @@ from typing import Any
 
 from sottovoce.core import check
 from sottovoce.privacy.accounting.bounds import cost
-from sottovoce.privacy.accounting.composition import (
-    PURE,
-    Composition,
-    Spent,
-    compose,
-    has_closed_form,
-    is_sampled,
-    squared_mu,
-)
+from sottovoce.privacy.accounting.composition import PURE, Composition, Spent, compose, is_sampled, squared_mu
 from sottovoce.privacy.accounting.discrete import as_discrete, as_gaussian
 from sottovoce.privacy.accounting.gaussian import gaussian_mu
 from sottovoce.privacy.accounting.renyi import zcdp_rho
@@ -141,7 +133,7 @@ def affordable(
     for count in spent.values():
         check.whole("affordable", 0, count=count)
     most = compose("affordable", {**spent, event: spent.get(event, 0) + max(at_most, 1)}, delta)
-    if all(has_closed_form(other) for other, _ in most.items):
+    if all(other.mechanism not in PURE and not is_sampled(other) for other, _ in most.items):  # costs add up
         left = budget_epsilon - 2 * most.slack, delta * math.exp(-most.slack)
         gaussian = all(other.mechanism == "gaussian" for other, _ in most.items)
         precision = gaussian_mu(*left) ** 2 if gaussian else 2 * zcdp_rho(*left)

@@ -66,11 +66,6 @@ def is_sampled(event: Event) -> bool:
     )
 
 
-def has_closed_form(event: Event) -> bool:
-    """Whether costs of such events are one number each, and add up."""
-    return event.mechanism not in PURE and not is_sampled(event)
-
-
 def squared_mu(items: Iterable[tuple[Event, int]]) -> float:
     """The sum of 1/noise multiplier², which is mu² of Gaussians and twice the rho of zCDP."""
     return math.fsum(count / event.noise_multiplier**2 for event, count in items)

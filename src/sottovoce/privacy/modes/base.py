@@ -21,6 +21,14 @@ class PrivacyMode:
     mode: ClassVar[Mode]
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows", "columns"})  # how the data may be split between owners
 
+    def __post_init__(self) -> None:
+        epsilon = getattr(self, "epsilon", None)
+        promises = not (check.is_number(epsilon) and epsilon == math.inf)
+        hint = "For no privacy say so: NoPrivacy(), in a file mode = 'none'"
+        rule = "epsilon = inf promises nothing, and no noise follows from it"
+        check.require(promises, type(self).__name__, rule, hint=hint)
+        check.fields(self)
+
     @property
     def promise(self) -> str:
         """Which door keeps it, and which statement is made about it (`doors/__init__.py`, `guarantee.py`)."""
@@ -165,10 +173,6 @@ class Published(PrivacyMode):
     assume: check.Positive | None = None
     mode: ClassVar[Mode] = "published"
 
-    def __post_init__(self) -> None:
-        explain_infinity("Published", self.epsilon)
-        check.fields(self)
-
     @property
     def claim(self) -> Claim:
         return Claim(self.epsilon, self.delta)
@@ -180,10 +184,3 @@ class Published(PrivacyMode):
         if self.clip is None and row_bound is None:
             return ["the bound on gradients was read off the longest private row; give clip, or promise a row_bound"]
         return []
-
-
-def explain_infinity(who: str, epsilon: object) -> None:
-    """An infinite epsilon is not a large budget: say what to write instead."""
-    promises = not (check.is_number(epsilon) and epsilon == math.inf)
-    hint = "For no privacy say so: NoPrivacy(), in a file mode = 'none'"
-    check.require(promises, who, "epsilon = inf promises nothing, and no noise follows from it", hint=hint)

@@ -13,7 +13,7 @@ from sottovoce.core.vouched import vouched
 from sottovoce.privacy.calibration import AnswerShape, is_of_kind
 from sottovoce.privacy.discrete_noise import GRID_BOUND, difference_steps
 from sottovoce.privacy.events import Event, Relation
-from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
+from sottovoce.privacy.modes.base import PrivacyMode
 
 _REFUSED = {  # units that no noise on products is worth, and why
     "label": "there is no unit 'label': a label alone needs as much noise as a record with it. Use unit 'record'",
@@ -98,8 +98,7 @@ class ProvenColumns(PrivacyMode):
     def __post_init__(self) -> None:
         who = "ProvenColumns"
         check.require(cast(str, self.unit) != "label", who, _REFUSED["label"])
-        explain_infinity(who, self.epsilon)
-        check.fields(self)
+        super().__post_init__()
         if not self.for_scores:
             return
         reason = f". For masked-moments there is no such unit: {_REFUSED[self.unit]}" if self.unit in _REFUSED else ""
@@ -190,17 +189,17 @@ class ProvenColumns(PrivacyMode):
         self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
     ) -> Json:
         """What an answer of a party is, but for how much noise there is. Products are whole numbers in every mode."""
-        whole = part.kind == "products"
-        mechanism = "discrete-gaussian" if self.on_grid or whole else "gaussian"
+        on_grid = self.on_grid or part.kind == "products"
+        mechanism = "discrete-gaussian" if on_grid else "gaussian"
         kind: Json = {"mechanism": mechanism, "relation": self.counted_relation, "row_bound": 0.0}
-        if shape is None or not (self.on_grid or whole):
+        if shape is None or not on_grid:
             return kind
-        longest = shape.dim if whole else max(shape.dim, shape.columns)
-        if whole:
-            moved = products.UNIT * products.products_sensitivity(part.kappa)
-        else:
-            moved = 2.0 * GRID_BOUND if self.variant == "clip" else difference_steps(longest)
-        return kind | {"sensitivity": moved, "coordinates": longest}
+        if part.kind == "products":
+            steps = products.UNIT * products.products_sensitivity(part.kappa)
+            return kind | {"sensitivity": steps, "coordinates": shape.dim}
+        longest = max(shape.dim, shape.columns)
+        steps = 2.0 * GRID_BOUND if self.variant == "clip" else difference_steps(longest)
+        return kind | {"sensitivity": steps, "coordinates": longest}
 
     def costs(self, asks: Asks, part: Part) -> int:
         return part.answers

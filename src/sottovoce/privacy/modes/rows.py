@@ -12,7 +12,7 @@ from sottovoce.privacy import calibration
 from sottovoce.privacy.batches import batch_rates
 from sottovoce.privacy.calibration import AnswerShape, is_of_kind
 from sottovoce.privacy.events import Event, Relation
-from sottovoce.privacy.modes.base import PrivacyMode, explain_infinity
+from sottovoce.privacy.modes.base import PrivacyMode
 
 LEAST_CLIP, LARGEST_CLIP = 1e-60, 1e60
 LATER = {"later": True}  # of fields that came later: at their defaults, noise is bound to the same text as before
@@ -86,8 +86,7 @@ class Proven(PrivacyMode):
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
 
     def __post_init__(self) -> None:
-        explain_infinity("Proven", self.epsilon)
-        check.fields(self)
+        super().__post_init__()
         if self.has_clip:
             check.positive("Proven", clip=self.clip)
             usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
@@ -118,13 +117,13 @@ class Proven(PrivacyMode):
         if self.noise == "seeded":
             object.__setattr__(self, "noise", "discrete")  # sums are of whole numbers
         least, colluders, roster = self.least, self.colluders, self.roster
-        if least is not None and colluders is not None:
-            check.require(colluders < least, "Proven", f"colluders must be fewer than least ({least})", colluders)
+        if least is None or colluders is None:
+            rule = "roster goes with least and colluders: leave it out, it follows from the data"
+            check.require(roster is None, "Proven", rule)
+            return
+        check.require(colluders < least, "Proven", f"colluders must be fewer than least ({least})", colluders)
         if roster is None:
             return
-        known = least is not None and colluders is not None
-        check.require(known, "Proven", "roster goes with least and colluders: leave it out, it follows from the data")
-        least, colluders = cast(int, least), cast(int, colluders)
         check.require(least <= roster, "Proven", f"least must be at most the number of clients ({roster})", least)
         quorum, hint = (roster + colluders) // 2 + 1, "State fewer colluders, or find more clients"
         rule = f"with {colluders} colluders, {quorum} of the clients must agree on who is in a sum, and there are fewer"
