@@ -47,9 +47,9 @@ def method_named(name: str, m: int, share: float, k0: int) -> Method:
     if name.startswith("FedEPM"):
         over = "uploaded" if name == FRESH else "all"
         return FedEPM.as_in_paper(m, 1.0 if name in (FIXED, FRESH) else share, k0=k0, over=over)
-    kind, changed = SFedProx if name.startswith("SFedProx") else SFedAvg, name.partition(", ")[2]
-    if changed == STEADY:
+    if name == f"SFedProx, {STEADY}":
         return NotShrinking(local_steps=k0)
+    kind, changed = SFedProx if name.startswith("SFedProx") else SFedAvg, name.partition(", ")[2]
     step = kind.step * (share if changed == TIMES_SHARE else 1.0)
     return kind(step=step, local_steps=k0, over="drawn" if changed == AS_PRINTED else "uploaded")
 
