@@ -101,11 +101,33 @@ def test_the_round_in_which_it_is_halved_lies_between_recorded_ones() -> None:
     assert np.isinf(bounds.fedspd_dp_halved(**{**options, "rounds": 20})["measured"]).all()
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_falls_of_fedepm_s_lagrangian_add_up(epsilon: float) -> None:
+    """From its start, where all models are 0, to its end; and what is compared with them are the squares."""
+    found = Table.of(bounds.fedepm(epsilon, rounds=5, runs=20))
+    end, first = found.at_end(), found.where(round=1)
+    assert sorted(set(found["round"].tolist())) == [1, 2, 3, 4, 5]
+    falls = [rows["bound"][0] for _, rows in found.each("round")]
+    r, scale = 0.25, 2 * np.sqrt(5) / 50 * bounds.ALPHA**8 / (epsilon * 0.25) if epsilon else 0.0
+    once, twice = bounds.ALPHA * scale, (bounds.ALPHA * scale) ** 2  # φ_{i,-1}
+    noise = 4 * 5 * 0.05 * once / 0.01 + 8 * 5 * 0.1 * twice / (bounds.ALPHA**2 - 1)
+    start = 5 * (np.log(2) + r / (2 * 0.01) + 2 * noise)
+    assert sum(falls) == pytest.approx(start - np.mean(end["value"] + end["added"]))
+    weight = (r * bounds.ALPHA**bounds.K0 + bounds.ETA - r) / (2 * bounds.K0)  # in the first round w has not moved
+    assert np.mean(first["measured"]) == pytest.approx(weight * np.mean(first["moved"]))
+
+
+@pytest.mark.parametrize(("added", "earlier", "same"), [(1e-4, 2.0, True), (1e-2, 2.0, False), (1e-4, 2.1, False)])
+def test_one_limit_is_near_and_no_longer_changes(added: float, earlier: float, same: bool) -> None:
+    rows = {"epsilon": 1.0, "round": [1, 80, 100], "value": [5.0, earlier, 2.0], "added": added}
+    assert theorems._one_limit(Table.of(rows)).same is same
+
+
 # --------------------------------------------------------------------------------------------------------- ADMM sharing
 
 
 def test_the_set_like_gisette() -> None:
-    X, y, X_test, y_test = admm_sharing.like_gisette(3000, 100, 300)
+    X, y, X_test, y_test = admm_sharing.like_gisette(0, 3000, 100, 300)
     assert X.shape == (3000, 300)
     assert X_test.shape == (100, 300)
     assert set(y) == set(y_test) == {-1.0, 1.0}
@@ -113,8 +135,10 @@ def test_the_set_like_gisette() -> None:
     score = np.abs(centred.T @ (y - y.mean())) / np.sqrt(len(y))  # about |N(0, 1)| for a probe
     assert (score > 3.5).sum() > 20
     assert np.median(np.sort(score)[:150]) < 1.0
-    again = admm_sharing.like_gisette(3000, 100, 300)
-    np.testing.assert_array_equal(X, again[0])
+    again, other = (admm_sharing.like_gisette(draw, 3000, 100, 300)[0] for draw in (0, 1))
+    np.testing.assert_array_equal(X, again)
+    assert np.abs(np.corrcoef(X[:50].ravel(), other[:50].ravel())[0, 1]) < 0.9  # another draw has no row of this one
+    assert not set(map(tuple, X)) & set(map(tuple, other))
 
 
 @pytest.mark.parametrize("share", [1.0, 0.1])

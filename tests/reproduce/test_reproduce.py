@@ -24,6 +24,8 @@ from sottovoce.reproduce import (
     admm_sharing,
     comparison,
     fed_plt,
+    fed_plt_tamuna,
+    fed_plt_trials,
     fedepm,
     fedepm_trials,
     fedspd_rivals,
@@ -247,6 +249,9 @@ def test_differences_are_taken_on_the_same_data() -> None:
     both = Table.of({**table.columns, "m": 1})
     said = lowest("y", "x", "a", each=("m",), paired=lambda rows: rows["dataset"])(both).measured
     assert said.startswith(f"m = 1: 15 against 16 of b ({errors:.1f}) (against whom it is least clear")
+    one_more = on_data_sets({"a": [0.0, 10.0, 20.0, 30.0, 990.0], "b": [1.0, 11.1, 21.0, 30.9]})  # b was not run there
+    both = Table.of({**one_more.columns, "m": 1})
+    assert lowest("y", "x", "a", each=("m",), paired=lambda rows: rows["dataset"])(both).measured == said
 
 
 def test_a_rule_for_each_setting_holds_in_all() -> None:
@@ -721,6 +726,85 @@ def test_how_a_run_of_fedepm_s_figures_ends() -> None:
             assert trial.stops() == expected
 
 
+def test_time_is_that_of_a_round_as_often_as_there_were_rounds() -> None:
+    """Rounds were timed on partitions 0 and 1 only, and the run on 2 does not count."""
+    runs = {"method": "FedEPM", "m": 50, "k0": 4, "partition": [0, 1, 2], "CR": [10.0, 20.0, 30.0], "varied": None}
+    times = {"method": "FedEPM", "m": 50, "k0": 4, "partition": [0, 1], "milliseconds": [2.0, 3.0], "varied": "k0"}
+    parts = [Table.of({"milliseconds": np.nan, **runs}), Table.of({"CR": np.nan, **times})]
+    both = Table({name: np.concatenate([part[name] for part in parts]) for name in parts[0].columns})
+    found = fedepm._timed(both)
+    assert found["partition"].tolist() == [0, 1]
+    np.testing.assert_allclose(found["TCT"], [0.02, 0.06])
+    assert fedepm._runs(both)["CR"].tolist() == [10.0, 20.0, 30.0]
+
+
+def test_rounds_of_all_methods_are_timed_in_turns() -> None:
+    found = Table.of(fedepm_trials.local_time(20, "share", (0.5, 1.0), rounds=3, partitions=2))
+    names = ("partition", "share", "method")
+    keys = list(zip(*(found[name].tolist() for name in names), strict=True))
+    assert keys == [(p, share, method) for p in (0, 1) for share in (0.5, 1.0) for method in fedepm_trials.METHODS]
+    assert (found["milliseconds"] > 0).all()
+    assert (found.where(method="FedEPM")["times_fedepm"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "step", "over"),
+    [
+        ("", 2.0, "uploaded"),
+        (fedepm_trials.TIMES_SHARE, 0.4, "uploaded"),
+        (fedepm_trials.AS_PRINTED, 2.0, "drawn"),
+    ],
+)
+def test_rivals_of_fedepm_differ_in_one_thing(changed: str, step: float, over: str) -> None:
+    for rival in ("SFedAvg", "SFedProx"):
+        name = f"{rival}, {changed}" if changed else rival
+        method: Any = fedepm_trials.method_named(name, 50, 0.2, 12)
+        assert (type(method).__name__, method.step, method.over, method.local_steps) == (rival, step, over, 12)
+
+
+def test_steps_that_do_not_shrink() -> None:
+    method: Any = fedepm_trials.method_named(f"SFedProx, {fedepm_trials.STEADY}", 50, 0.2, 12)
+    shrinking: Any = fedepm_trials.method_named("SFedProx", 50, 0.2, 12)
+    assert method.steps(9) == method.steps(1) == shrinking.steps(1)
+    assert shrinking.steps(9)[-1] < shrinking.steps(1)[-1]
+
+
+def test_compression_takes_each_coordinate_from_two_agents() -> None:
+    """Of those who take part; what their control variates change by adds up to zero."""
+    seen: list[np.ndarray] = []
+    method = fed_plt_tamuna.Sparse(step=0.01, local_steps=3)
+    sv.train(
+        method, fed_plt_trials.data(0), fed_plt_trials.GOAL, rounds=1, privacy=sv.NoPrivacy(), seed=0, runs=3,
+        participation=sv.KOfN(5),
+        after_round=lambda checkpoint: seen.append(checkpoint.server.h.copy()),
+    )  # fmt: skip
+    (h,) = seen
+    assert ((h != 0).sum(axis=-2) == 2).all()
+    assert ((h != 0).any(axis=-1).sum(axis=-1) <= 5).all()
+    np.testing.assert_allclose(h.sum(axis=-2), 0.0, atol=1e-12)
+
+
+def test_all_methods_are_run_with_every_noise() -> None:
+    cells = [cell.setting for cell in EXPERIMENTS["fedspd-dp-figure-5"].cells(False)]
+    for reading, noise, _ in fedspd_rivals.CASES:
+        for epsilon in fedspd_rivals.EPSILONS:
+            found = {
+                cell["method"] for cell in cells
+                if cell["reading"] == reading and cell["noise"] in (noise, fedspd_rivals.ITS_OWN)
+                and cell["epsilon"] == epsilon
+            }  # fmt: skip
+            assert found >= set(fedspd_rivals.METHODS)
+    assert fedspd_rivals.TIMES[fedspd_rivals.UNDIVIDED] == 10 * fedspd_rivals.TIMES[fedspd_rivals.BY_B] == 326
+
+
+@pytest.mark.parametrize(("name", "trials"), [("dp-admm-figure-6", 10), ("fedspd-dp-figure-4", 8)])
+def test_figures_have_as_many_trials_as_their_notes_say(name: str, trials: int) -> None:
+    table, _ = runner.read(Path(__file__).parents[2] / "docs" / "results" / f"{name}.parquet")
+    noisy = table.rows(table["method"] != "ADMM") if "method" in table.columns else table
+    varied = [each for each in ("method", "epsilon", "delta", "reading", "Q") if each in table.columns]
+    assert {len(rows) for _, rows in noisy.at_end().each(*varied)} == {trials}
+
+
 def test_made_up_rows_have_the_stated_shape() -> None:
     X, y = comparison.made_up((4, 6), 2, 0.1, 5000, 3)
     assert X.shape == (5000, 4 + 6 + 2 * 9 + 1)
@@ -777,6 +861,16 @@ def test_a_figure_has_few_strong_lines_and_marks_what_was_cut() -> None:
     assert len(dotted) == figure.MOST
 
 
+def test_boxes_mark_what_was_cut_at_its_top() -> None:
+    from matplotlib.figure import Figure
+
+    table = Table.of({"x": [1, 1, 2, 2], "y": [3.0, 5.0, 4.0, 6.0], "method": "FedEPM", "cut": [0, 1, 0, 0]})
+    axes = Figure().add_subplot()
+    figure._panel(axes, Panel("y", "x", ("method",), kind="box", cut="cut"), table, {})
+    marks = [line for line in axes.lines if line.get_marker() == "^" and len(np.atleast_1d(line.get_xdata()))]
+    assert [list(np.atleast_1d(line.get_ydata())) for line in marks] == [[5.0]]
+
+
 def test_lines_may_have_other_names_and_be_marks_only() -> None:
     from matplotlib.figure import Figure
 
@@ -800,7 +894,7 @@ def test_a_panel_at_the_end_draws_the_last_round(tmp_path: Path, monkeypatch: py
         return kind.encode()
 
     monkeypatch.setattr(figure.style, "image", image)
-    panels = [Panel("y", "x", at_end=True), Panel("y", "x")]
+    panels = [Panel("y", "x", at_end=True), Panel("y", "x", of=lambda table: table.where(x=[1, 2, 3]))]
     figure.draw(replace(toy(), panels=panels), runner.run(toy(), tmp_path), tmp_path)
     assert levels[0] == [2, 3, 4, 1.5, 2.5, 3.5]
 

@@ -295,11 +295,14 @@ ETA, ALPHA, K0 = 0.1, 1.01, 4
 
 
 def fedepm(epsilon: float, rounds: int, runs: int) -> Columns:
-    """What (33) says of the Lagrangian 𝓛 (31): after a round it is, with the squares it has fallen by, at most what it
-    was; and how far the model is from the optimum. ε = 0: no noise.
+    """What (33) says of the Lagrangian 𝓛 (31): in a round it falls by the squares of what moved, or by more. And for
+    Theorem VI.1 the value F without what (31) adds to it, the squares, and how far the model is from the optimum.
+    ε = 0: no noise.
 
-    A round's k_0 steps are not seen from outside; the sum of their squares is at least |w_i − w_i before|²/k_0. All
-    take part (s_0 = 1), c_i = 1 and μ_{i,0} = r_i = 1/4, so that μ + η >= r.
+    The bound is the mean fall over runs. To its squares a run has added what its own fall is short of that: their mean
+    stays that of the squares, and its error is that of the difference. A round's k_0 steps are not seen from outside;
+    the sum of their squares is at least |w_i − w_i before|²/k_0. All take part (s_0 = 1), c_i = 1 and
+    μ_{i,0} = r_i = 1/4, so that μ + η >= r.
     """
     owned, objective = federation(), sv.Objective(sv.Logistic(), sv.NoPenalty())
     rows, n, d, runs = as_rows(owned, objective), owned.n, owned.X.shape[1], runs if epsilon else 1
@@ -307,35 +310,40 @@ def fedepm(epsilon: float, rounds: int, runs: int) -> Columns:
     algorithm = sv.FedEPM(eta=ETA, mu=r, c=1.0, alpha=ALPHA, k0=K0, noise=27)
     lam, change = algorithm.threshold, 2 * np.sqrt(d) / float(owned.sizes[0])  # Δ_i of (26) is at most this
 
-    def level(k: int, w: Weights, w_i: Weights) -> Weights:
-        away, noise = w_i - w, 0.0
-        if epsilon:
-            scale = change * ALPHA ** (2 * K0) / (epsilon * r)
-            noise = 4 * d * lam * scale / ((ALPHA - 1) * ALPHA ** (k - 1))
-            noise += 8 * d * ETA * scale**2 / ((ALPHA**2 - 1) * ALPHA ** (2 * k - 2))
+    def value(w: Weights, w_i: Weights) -> Weights:
+        away = w_i - w
         penalty = lam * np.abs(away).sum(axis=(-2, -1)) + ETA / 2 * (away**2).sum(axis=(-2, -1))
-        return rows.value(w_i).sum(axis=-1) + penalty + n * (r / (2 * (ALPHA - 1) * ALPHA**k) + 2 * noise)  # (31)
+        return rows.value(w_i).sum(axis=-1) + penalty
+
+    def added(k: int) -> float:
+        """By (31)."""
+        scale = change * ALPHA ** (2 * K0) / (epsilon * r) if epsilon else 0.0
+        noise = 4 * d * lam * scale / ((ALPHA - 1) * ALPHA ** (k - 1))
+        noise += 8 * d * ETA * scale**2 / ((ALPHA**2 - 1) * ALPHA ** (2 * k - 2))
+        return n * (r / (2 * (ALPHA - 1) * ALPHA**k) + 2 * noise)
 
     w = w_before = np.zeros((runs, 1, d))
-    w_i, before = np.zeros((runs, n, d)), level(0, w, np.zeros((runs, n, d)))
-    recorded, after, bounds, moved, away = some_rounds(rounds), [], [], [], []
+    w_i, before = np.zeros((runs, n, d)), value(w, np.zeros((runs, n, d))) + added(0)
+    recorded, squares, falls = some_rounds(rounds), [], []
+    more: dict[str, list[Weights]] = {name: [] for name in ("moved", "distance", "value", "added")}
 
     def note(checkpoint: Checkpoint) -> None:
         nonlocal w, w_before, w_i, before
         k, new_i = K0 * checkpoint.k, checkpoint.clients["client.w"]
-        now, squares = level(k, w, new_i), ((new_i - w_i) ** 2).sum(axis=(-2, -1))
-        fallen = (r * ALPHA**k + ETA - r) / (2 * K0) * squares
-        fallen = fallen + n * ETA / 4 * ((w - w_before) ** 2).sum(axis=(-2, -1))
+        now, moved = value(w, new_i), ((new_i - w_i) ** 2).sum(axis=(-2, -1))
+        least = (r * ALPHA**k + ETA - r) / (2 * K0) * moved + n * ETA / 4 * ((w - w_before) ** 2).sum(axis=(-2, -1))
         if checkpoint.k in recorded:
-            after.append(now + fallen)
-            bounds.append(before.mean())
-            moved.append(squares)
-            away.append(np.linalg.norm(checkpoint.server.w - best, axis=(-2, -1)) / np.linalg.norm(best))
-        w, w_before, w_i, before = checkpoint.server.w, w, new_i, now
+            fall = before - now - added(k)
+            squares.append(least - fall + fall.mean())
+            falls.append(fall.mean())
+            away = np.linalg.norm(checkpoint.server.w - best, axis=(-2, -1)) / np.linalg.norm(best)
+            for name, one in zip(more, (moved, away, now, np.full(runs, added(k))), strict=True):
+                more[name].append(one)
+        w, w_before, w_i, before = checkpoint.server.w, w, new_i, now + added(k)
 
     privacy = sv.Published(epsilon) if epsilon else sv.NoPrivacy()
     watched(algorithm, owned, objective, note, rounds=rounds, runs=runs, privacy=privacy)
-    return columns(recorded, after, bounds, moved=moved, distance=away)
+    return columns(recorded, squares, falls, **more)
 
 
 # --------------------------------------------------------------------------------------- ADMM sharing, Theorems 1 and 2
@@ -348,7 +356,7 @@ CASES = {  # number of parties, whether all have the same columns, weight of the
 
 
 def sharing(case: str, rounds: int) -> Columns:
-    """The least V^t (13) so far against C (𝓛¹ − f̲)/T (48), with C = C_1/C_2 from (39) to (45).
+    """The least V^t (13) so far against C (𝓛¹ − f̲)/T (48), with C = C_1/C_2 from (39) to (45); and V^t itself (`last`).
 
     Squared loss (L = 1), orthonormal columns (every eigenvalue of D'D is 1), ridge 0.1, ρ = 2: Assumption 1 holds, as
     γ_m = ρ + 0.1 >= 2 and ργ >= ρ² > 2L². With a proximal term of weight τ (c = 1 + τ >= M) the constants are those of
@@ -362,7 +370,7 @@ def sharing(case: str, rounds: int) -> Columns:
     c_1 = max((2 + rho * (1 + proximal)) ** 2 + (parties + 1) * rho**2, (parties + 1) * (1 + rho) ** 2 + rho**-2)
     of_x = rho * (2 + 2 * proximal - parties) / 2 if proximal else parties * (rho + ridge) / 2
     constant = c_1 / min(of_x, rho / 2 - 1 / rho)
-    recorded, least, first, values, bounds = some_rounds(rounds), np.inf, None, [], []
+    recorded, least, first, values, bounds, last = some_rounds(rounds), np.inf, None, [], [], []
 
     def note(checkpoint: Checkpoint) -> None:
         nonlocal least, first
@@ -370,14 +378,16 @@ def sharing(case: str, rounds: int) -> Columns:
         x, over = np.einsum("mnd,mn->md", parts, r), r.sum(axis=0) - z
         of_x = x - (x - np.einsum("mnd,n->md", parts, dual + rho * over)) / (1 + ridge)
         of_z = z - y - dual - rho * over
-        least = min(least, float((of_x**2).sum() + of_z @ of_z + over @ over))  # (13)
+        now = float((of_x**2).sum() + of_z @ of_z + over @ over)  # (13)
+        least = min(least, now)
         if first is None:
             first = ((z - y) @ (z - y) + ridge * (x**2).sum() + rho * over @ over) / 2 + dual @ over  # (5); f̲ = 0
         if checkpoint.k in recorded:
             values.append(least)
             bounds.append(constant * first / checkpoint.k)
+            last.append(now)
 
     objective = sv.Objective(sv.Squared(), sv.L2(ridge), scale="sum")
     owned = sv.VerticalFederation.from_arrays(list(parts), y)
     watched(ADMMSharing(rho=rho, proximal=proximal), owned, objective, note, rounds=rounds, runs=1)
-    return columns(recorded, values, bounds)
+    return columns(recorded, values, bounds, last=last)

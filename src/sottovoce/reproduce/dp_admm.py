@@ -7,6 +7,7 @@ numbers of sources: here eps = 0.1, delta = 1e-3, and 1 to 400 sources.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,9 @@ from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.optimum import optimum
 from sottovoce.problems.rows import Rows
-from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Sweep, Table, Value, every
-from sottovoce.reproduce.groups import Which
+from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Kind, Panel, Sweep, Table, Value, every
 from sottovoce.reproduce.trials import Watch, federation, trained
-from sottovoce.reproduce.verdicts import Rule, falls, highest, lowest, near, rises
+from sottovoce.reproduce.verdicts import Rule, alike, falls, highest, lowest, near, rises
 
 RHO, EPSILON, DELTA = 0.1, 0.1, 1e-3
 GOALS = {norm: sv.Objective(sv.Logistic(), penalty) for norm, penalty in (("l1", sv.L1(1e-6)), ("l2", sv.L2(1e-6)))}
@@ -83,14 +83,14 @@ def trial(
     draw: int = 0,
     **options: Any,
 ) -> Columns:
-    """Trials in the paper's setting; one, without privacy, of a method that has no published noise; and at most five
-    of one that solves an arg-min in every round, which costs about 20 times as much."""
+    """Trials in the paper's setting; one, without privacy, of a method that has no published noise."""
     ours = method == "DP-ADMM"
     algorithm = sv.DPADMM(rho=RHO, c_w=C_W[norm]) if ours else METHODS[method]
     private = "published" in algorithm.modes
     privacy, trials = (sv.Published(epsilon, delta), trials) if private else (sv.NoPrivacy(), 1)
-    trials = min(trials, 5) if method in FAMILY else trials
-    return trained(algorithm, GOALS[norm], privacy, rounds, trials, data={"clients": clients, "draw": draw}, **options)
+    at_once = 5 if method in FAMILY else 10  # where arg-mins are solved, all wait for the one that takes longest
+    options = {"at_once": at_once, "data": {"clients": clients, "draw": draw}, **options}
+    return trained(algorithm, GOALS[norm], privacy, rounds, trials, **options)
 
 
 def _sizes(quick_rounds: int, **common: Any) -> tuple[Json, Json]:
@@ -205,28 +205,32 @@ def _tradeoff(y: str, what: str, rule: Callable[..., Rule], **options: Any) -> l
     ]
 
 
+RESILIENT = Claim(
+    "DPSGD has good noise resilience",
+    "the loss is alike at every eps; to 5 %, as we read it",
+    alike("empirical_loss", "epsilon", 0.05, relative=True, where={"varied": "epsilon", "method": "DPSGD"}),
+)
+
+
+COMPARED: Sequence[tuple[str, str, Callable[..., Rule], Kind]] = (
+    ("DP-ADMM has a smaller empirical loss than", "empirical_loss", lowest, "measured"),
+    ("DP-ADMM's global model is more accurate than that of", ACCURACY, highest, "measured"),
+    ("the clients' own models are more accurate with DP-ADMM than with", OWN, highest, "conjecture"),
+)
+
+
 def _beats(epsilon: float, others: Sequence[str]) -> list[Claim]:
     """Whether DP-ADMM is the best at this eps: by loss, and by whosever accuracy."""
-    rivals, at = ", ".join(others), f"(eps = {epsilon:g})"
-    which: Which = {"where": {"varied": "epsilon", "epsilon": epsilon, "method": ["DP-ADMM", *others]}}
+    where = {"varied": "epsilon", "epsilon": epsilon, "method": ["DP-ADMM", *others]}
     return [
         Claim(
-            f"DP-ADMM has a smaller empirical loss than {rivals} {at}",
-            "DP-ADMM lowest",
-            lowest("empirical_loss", "method", "DP-ADMM", **which),
-            robust=epsilon == EPSILON and len(others) > 1,
-        ),
-        Claim(
-            f"DP-ADMM's global model is more accurate than that of {rivals} {at}",
-            "DP-ADMM highest",
-            highest(ACCURACY, "method", "DP-ADMM", **which),
-        ),
-        Claim(
-            f"the clients' own models are more accurate with DP-ADMM than with {rivals} {at}",
-            "DP-ADMM highest",
-            highest(OWN, "method", "DP-ADMM", **which),
-            kind="conjecture",
-        ),
+            f"{says} {', '.join(others)} (eps = {epsilon:g})",
+            f"DP-ADMM {rule.__name__}",
+            rule(y, "method", "DP-ADMM", where=where),
+            robust=rule is lowest and epsilon == EPSILON and len(others) > 1,
+            kind=kind,
+        )
+        for says, y, rule, kind in COMPARED
     ]
 
 
@@ -256,6 +260,7 @@ def _accuracy(norm: str) -> Experiment:
         [
             *(claim for epsilon in VALUES["epsilon"] for claim in _beats(epsilon, others)),
             *([POOR] if "PVP" in others else []),
+            RESILIENT,
             *_tradeoff("empirical_loss", "a smaller loss", falls),
             *_tradeoff(ACCURACY, "a more accurate global model", rises),
             *_tradeoff(OWN, "more accurate clients' models", rises, kind="conjecture"),
@@ -275,12 +280,19 @@ def _speed(norm: str) -> Experiment:
     methods = ("ADMM", "DP-ADMM", *RIVALS[norm])
     settings, few = every(method=methods, draw=(0, 1, 2)), every(method=methods, draw=(0,))
     sizes: Json = {"norm": norm, "rounds": 10, "trials": 2, "every": 2, "watch": OwnLoss, "columns": (ACCURACY,)}
-    lowest_after = lowest("empirical_loss", "method", "ADMM", paired=_draw)
+    lowest_after = partial(lowest, "empirical_loss", "method", paired=_draw)
     return Experiment(
         f"dp-admm-speed-{norm}",
         f"Figure {FIGURES[norm][2]}: the first ten rounds ({norm})",
         Sweep(trial, settings, few, sizes, sizes | {"rounds": 2}),
-        [Claim("ADMM without noise converges fastest", "lowest loss, here after 10 rounds", lowest_after)],
+        [
+            Claim("ADMM without noise converges fastest", "lowest loss, here after 10 rounds", lowest_after("ADMM")),
+            Claim(
+                "DPSGD converges slowly: DP-ADMM is faster",
+                "lower loss, here after 10 rounds",
+                lowest_after("DP-ADMM", where={"method": ["DP-ADMM", "DPSGD"]}),
+            ),
+        ],
         [Panel("empirical_loss", lines=("method",), log="y", title="eps = 0.1")],
     )
 

@@ -185,6 +185,7 @@ class Panel:
     names: Mapping[str, str] = field(default_factory=dict)  # label of a line -> what is shown in its place
     marks: bool = False  # marks with bars, and no lines between them: nothing was run there
     at_end: bool = False  # only the last round: where `x` is not the round, and all are recorded
+    of: Callable[[Table], Table] = lambda table: table  # done first
 
 
 @dataclass(frozen=True)

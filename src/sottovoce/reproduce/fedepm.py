@@ -2,6 +2,9 @@
 
 What is run is in `fedepm_trials.py`. Every trial has a partition of its own; all methods are run on the same ones, so
 that differences are taken partition by partition.
+
+TCT is the rounds (CR) of a run times the CPU time of a round. The latter is measured apart, with all methods and values
+in turns on the same partition: runs that are minutes apart would tell how busy the machine was.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +14,19 @@ import numpy as np
 
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce.experiment import Cell, Claim, Experiment, Panel, Setting, Sweep, Table, every
-from sottovoce.reproduce.fedepm_trials import FIXED, FRESH, METHODS, NOT_RISEN, local_time, run
+from sottovoce.reproduce.fedepm_trials import (
+    AS_PRINTED,
+    FIXED,
+    FRESH,
+    METHODS,
+    NOT_RISEN,
+    PLAIN,
+    STEADY,
+    TIMES_SHARE,
+    local_time,
+    run,
+)
+from sottovoce.reproduce.groups import means
 from sottovoce.reproduce.verdicts import Rule, alike, falls, highest, lowest, near, rises
 
 TRIALS, RIVALS_TRIALS, FEW = 100, 20, 10  # of FedEPM; of others, which cost far more; in Figure 2 and Table I
@@ -27,18 +42,33 @@ def _trials(table: Table) -> str:
     return f"Trials: {counts}.\n"
 
 
+def _runs(table: Table) -> Table:
+    """Without the rows that tell times."""
+    return table.rows(~np.isnan(table["CR"]))
+
+
+def _timed(table: Table) -> Table:
+    """Runs on the partitions on which rounds were timed, with TCT in seconds."""
+    runs, times = _runs(table), table.rows(np.isnan(table["CR"]))
+    names = ("m", "method", "partition", str(times["varied"][0]))
+    found, keys = (list(zip(*(part[name].tolist() for name in names), strict=True)) for part in (times, runs))
+    of_a_round = dict(zip(found, times["milliseconds"].tolist(), strict=True))
+    seconds = runs["CR"] * np.array([of_a_round.get(key, np.nan) for key in keys]) / 1000
+    return Table({**runs.columns, "TCT": seconds}).rows(~np.isnan(seconds))
+
+
 # ------------------------------------------------------------------------------------------------------------- Figure 2
 
 
-PLAIN = {"share": (0.5,), "epsilon": (0.1,)}
+AXES = {name: (value,) for name, value in PLAIN.items()}
 TRACE = {"trace": True}
 FIGURE_2 = Experiment(
     "fedepm-figure-2",
     "Figure 2: objective over communication rounds",
     Sweep(
         run,
-        every(m=(50, 100), k0=(4, 12, 20), method=METHODS, **PLAIN),
-        every(m=(50,), k0=(4,), method=METHODS, **PLAIN),
+        every(**AXES | {"m": (50, 100), "k0": (4, 12, 20)}, method=METHODS),
+        every(**AXES | {"m": (50,), "k0": (4,)}, method=METHODS),
         {"partitions": FEW, "last": 60, **TRACE},
         {"partitions": 4, "last": 10, **TRACE},
     ),
@@ -68,11 +98,15 @@ FIGURE_2 = Experiment(
 # ------------------------------------------------------------------------------------------------------ Figures 3 to 5
 
 MEASURES = {"CR": "rounds", "TCT": "time"}
+OF = {"CR": _runs, "TCT": _timed, "SNR": _runs, "objective": _runs, "milliseconds": lambda table: table}
 LABELS = {"CR": "communication rounds", "TCT": "CPU seconds", "SNR": "log10 of signal to noise"}
 
 
 VALUES = {"k0": (4, 8, 12, 16, 20), "share": (0.2, 0.4, 0.6, 0.8, 1.0), "epsilon": (0.1, 0.3, 0.5, 0.7, 0.9)}
 THREE = {"method": METHODS}
+RIVALS = {"SFedAvg": 0, "SFedProx": 1}  # places in Table I
+# What is changed, and trials: rounds of SFedAvg differ more.
+CHANGED = {f"SFedAvg, {TIMES_SHARE}": 8} | {f"SFedProx, {how}": 4 for how in (TIMES_SHARE, STEADY, AS_PRINTED)}
 
 
 def _cell(setting: Setting, quick: bool) -> Cell:
@@ -84,23 +118,28 @@ def _cell(setting: Setting, quick: bool) -> Cell:
 
 def _over(quick: bool, name: str, numbers: Sequence[int] = (50,), **others: Sequence[float]) -> list[Cell]:
     """All three methods, m of `numbers` and the values of the paper (quick: the first two); all else is as there.
-    And `others`: methods that are not the paper's, with the values for which they are run."""
+    And `others`: methods that are not the paper's, with the values for which they are run. And what a round takes."""
     values = VALUES[name][:2] if quick else VALUES[name]
-    axes = {"k0": (12,), **PLAIN, "m": numbers[:1] if quick else numbers}
+    axes = {**AXES, "m": numbers[:1] if quick else numbers}
     settings = every(**axes | {name: values}, method=METHODS)
     for method, tried in others.items():
         settings += every(**axes | {name: tried[:2] if quick else tried}, method=(method,))
-    return [_cell(setting, quick) for setting in settings]
+    sizes = {"values": values, "rounds": 4 if quick else 9, "partitions": 2 if quick else RIVALS_TRIALS}
+    times = [Cell({"m": m, "varied": name}, local_time, sizes, alone=True) for m in axes["m"]]
+    return [_cell(setting, quick) for setting in settings] + times
 
 
-def _trends(says: str, paper: str, rule: Any, *arguments: Any, each: Sequence[str] = (), **more: Any) -> list[Claim]:
+def _by(rule: Any, y: str, *arguments: Any, **which: Any) -> Rule:
+    """The rule on the rows that have `y`, partition by partition."""
+    return rule(y, *arguments, of=OF[y], paired=_partition, **which)
+
+
+def _trends(says: str, paper: str, rule: Any, *arguments: Any, **which: Any) -> list[Claim]:
     """What the paper says of all three methods, for each of them."""
-
-    def of(method: str) -> Rule:
-        where = {"method": method}
-        return rule(*arguments, where=where, paired=_partition, **({"each": each} if each else {}), **more)
-
-    return [Claim(f"{says} ({method})", paper, of(method)) for method in METHODS]
+    return [
+        Claim(f"{says} ({method})", paper, _by(rule, *arguments, where={"method": method}, **which))
+        for method in METHODS
+    ]
 
 
 def _best(each: Sequence[str], where: str = "") -> list[Claim]:
@@ -109,7 +148,7 @@ def _best(each: Sequence[str], where: str = "") -> list[Claim]:
         Claim(
             f"FedEPM needs the least {what}{where}",
             "FedEPM lowest",
-            lowest(y, "method", "FedEPM", where=THREE, each=each, paired=_partition),
+            _by(lowest, y, "method", "FedEPM", where=THREE, each=each),
         )
         for y, what in MEASURES.items()
     ]
@@ -117,7 +156,7 @@ def _best(each: Sequence[str], where: str = "") -> list[Claim]:
 
 def _ends(table: Table) -> str:
     """How runs with the fewest local steps end, and where."""
-    rows = []
+    rows, table = [], _runs(table)
     for (m, method), part in table.where(k0=min(VALUES["k0"])).each("m", "method"):
         of, ended = len(part), [int(np.sum(part[name])) for name in ("risen", "cut")]
         levels = f"{np.min(part['objective']):.4f} to {np.max(part['objective']):.4f}"
@@ -128,35 +167,30 @@ def _ends(table: Table) -> str:
     return f"{_trials(table)}\nHow runs end with k0 = 4:\n\n{markdown_table(headings, rows)}\n"
 
 
-def _mean_risen(part: Table) -> float:
-    return float(np.mean(part["risen"]))
-
-
-def _not_risen(part: Table) -> list[float]:
-    """The partitions on which runs do not end so."""
-    return part["partition"][part["risen"] == 0].tolist()
-
-
 def _by_share(table: Table) -> str:
     """Rounds of FedEPM where one thing is changed, and the time of a round."""
-    shares = sorted(set(table["share"].tolist()))
+    shares, of_a_round, table = sorted(set(table["share"].tolist())), table.where(varied="share"), _runs(table)
 
-    def row(name: str, method: str, value: Callable[[Table], float]) -> list[str]:
-        return [name, *(f"{value(table.where(method=method, share=share)):.3g}" for share in shares)]
+    def row(name: str, method: str, y: str, on: Callable[[float], Sequence[float]] | None = None) -> list[str]:
+        """Means for each share; if `on` is given, only over the partitions that it names."""
+        found = [
+            table.where(method=method, share=share, **({"partition": on(share)} if on else {})) for share in shares
+        ]
+        return [name, *(f"{np.mean(part[y]):.3g}" if len(part) else "–" for part in found)]
 
-    rounds = [row(f"CR, {name}", name, lambda part: float(np.mean(part["CR"]))) for name in ("FedEPM", FIXED, FRESH)]
-    rounds.append(row(f"share of runs that end as f and its gradient rise, {FRESH}", FRESH, _mean_risen))
-    others = {share: _not_risen(table.where(method=FRESH, share=share)) for share in shares}
+    def not_risen(share: float) -> list[float]:
+        """The partitions on which runs with the new messages only do not end as f and its gradient rise."""
+        return table.where(method=FRESH, share=share, risen=0.0)["partition"].tolist()
+
+    rounds = [row(f"CR, {name}", name, "CR") for name in ("FedEPM", FIXED, FRESH)]
+    rounds.append(row(f"share of runs that end as f and its gradient rise, {FRESH}", FRESH, "risen"))
     for name in (FRESH, FIXED):
-        found = [table.where(method=name, share=share, partition=others[share]) for share in shares]
-        told = [f"{np.mean(part['CR']):.3g}" if len(part) else "–" for part in found]
-        rounds.append([f"CR, {name}, where the new messages only do not end so", *told])
-    times = [
-        row(f"milliseconds a round, {name}", name, lambda part: 1000 * float(np.sum(part["TCT"]) / np.sum(part["CR"])))
-        for name in METHODS
-    ]
+        rounds.append(row(f"CR, {name}, where the new messages only do not end so", name, "CR", not_risen))
+    for name in METHODS:
+        found = means(of_a_round.where(method=name), "milliseconds", "share")
+        rounds.append([f"milliseconds a round, {name}", *(f"{found[share].value:.3g}" for share in shares)])
     headings = ["mean", *(f"ρ = {share:g}" for share in shares)]
-    return f"{_trials(table)}\n{markdown_table(headings, rounds + times)}\n"
+    return f"{_trials(table)}\n{markdown_table(headings, rounds)}\n"
 
 
 FIGURE_3 = Experiment(
@@ -170,24 +204,18 @@ FIGURE_3 = Experiment(
         Claim(
             "SFedProx needs fewer rounds than SFedAvg",
             "SFedProx lower",
-            lowest(
-                "CR",
-                "method",
-                "SFedProx",
-                where={"method": ["SFedProx", "SFedAvg"]},
-                each=("m", "k0"),
-                paired=_partition,
-            ),
+            _by(lowest, "CR", "method", "SFedProx", where={"method": ["SFedProx", "SFedAvg"]}, each=("m", "k0")),
         ),
         Claim(
             "all three approach the same objective (Figure 2)",
             "the same where they stop; to 0.01, as we read it",
-            alike("objective", "method", 0.01, where=THREE, each=("m", "k0"), paired=_partition),
+            _by(alike, "objective", "method", 0.01, where=THREE, each=("m", "k0")),
         ),
     ],
     [
         Panel(
-            y, "k0", ("method",), {"m": m, **THREE}, f"m = {m}", "$k_0$", LABELS[y], log="y", draw=_partition, cut="cut"
+            y, "k0", ("method",), {"m": m, **THREE}, f"m = {m}", "$k_0$", LABELS[y], log="y", draw=_partition,
+            cut="cut", of=OF[y],
         )
         for m in (50, 100)
         for y in MEASURES
@@ -202,32 +230,20 @@ FIGURE_4 = Experiment(
         *_trends("more clients a round, fewer rounds", "CR falls with rho", falls, "CR", "share"),
         *_trends(
             "but only slightly fewer",
-            "slightly; by less than a factor of 2, as we read it",
-            alike,
-            "CR",
-            "share",
-            1.0,
-            relative=True,
+            "slightly; by less than a factor of 2, as we read it", alike, "CR", "share", 1.0, relative=True,
         ),
         *_trends("more clients a round, more time", "TCT rises with rho", rises, "TCT", "share"),
         *_best(("share",)),
     ],
     [
         Panel(
-            y,
-            "share",
-            ("method",),
-            THREE,
-            xlabel="share of clients ρ",
-            ylabel=LABELS[y],
-            kind="box",
-            log="y",
-            cut="cut",
+            y, "share", ("method",), THREE, xlabel="share of clients ρ", ylabel=LABELS[y], kind="box", log="y",
+            cut="cut", of=OF[y],
         )
         for y in MEASURES
     ],
     summary=_by_share,
-)
+)  # fmt: skip
 FIGURE_5 = Experiment(
     "fedepm-figure-5",
     "Figure 5: rounds, time and signal-to-noise ratio over eps",
@@ -237,29 +253,55 @@ FIGURE_5 = Experiment(
             claim
             for y, what in MEASURES.items()
             for claim in _trends(
-                f"eps hardly changes the {what}",
-                "within 20 %, as we read it",
-                alike,
-                y,
-                "epsilon",
-                0.2,
-                relative=True,
+                f"eps hardly changes the {what}", "within 20 %, as we read it", alike, y, "epsilon", 0.2, relative=True
             )
         ),
         *_trends("a larger eps, a larger signal-to-noise ratio", "SNR rises with eps", rises, "SNR", "epsilon"),
         Claim(
             "FedEPM has the smallest signal-to-noise ratio",
             "FedEPM lowest",
-            lowest("SNR", "method", "FedEPM", each=("epsilon",), paired=_partition),
+            _by(lowest, "SNR", "method", "FedEPM", each=("epsilon",)),
         ),
         *_best(("epsilon",), " at every eps"),
     ],
     [
         Panel(
             y, "epsilon", ("method",), xlabel="ε", ylabel=LABELS[y], kind="box", log="" if y == "SNR" else "y",
-            cut="" if y == "SNR" else "cut",
+            cut="" if y == "SNR" else "cut", of=OF[y],
         )
         for y in LABELS
+    ],
+    summary=lambda table: _trials(_runs(table)),
+)  # fmt: skip
+
+# ------------------------------------------------------------------------------- Figure 4: why not with the share
+
+
+def _changed_cells(quick: bool) -> list[Cell]:
+    settings = every(**AXES | {"m": (50,), "share": (0.2,) if quick else (0.2, 1.0)}, method=CHANGED)
+    sizes = [{"partitions": 2, "last": 4} if quick else {"partitions": CHANGED[str(one["method"])]} for one in settings]
+    return [Cell(setting, run, size) for setting, size in zip(settings, sizes, strict=True)]
+
+
+STEPS = Experiment(
+    "fedepm-steps",
+    "Figure 4: rounds of the rivals where their steps or their mean are changed",
+    _changed_cells,
+    [
+        Claim(
+            f"more clients a round, fewer rounds ({method})",
+            "CR falls with rho",
+            falls("CR", "share", where={"method": method}, paired=_partition),
+            kind="ours",
+        )
+        for method in CHANGED
+    ],
+    [
+        Panel(
+            "CR", "share", ("method",), {"method": [method for method in CHANGED if method.endswith(how)]}, how,
+            xlabel="share of clients ρ", ylabel=LABELS["CR"], log="y", cut="cut",
+        )
+        for how in (TIMES_SHARE, STEADY, AS_PRINTED)
     ],
     summary=_trials,
 )  # fmt: skip
@@ -278,7 +320,6 @@ TABLE_1 = {  # (m, k0) -> seconds of SFedAvg, SFedProx, FedEPM
     (128, 16): (0.0172, 0.0359, 0.0036),
     (128, 20): (0.0213, 0.0457, 0.0041),
 }
-RIVALS = {"SFedAvg": 0, "SFedProx": 1}  # places in that
 
 
 def _ratios(method: str) -> dict[tuple[int, int], float]:
@@ -307,10 +348,10 @@ TABLE_I = Experiment(
     "Table I: local computation time of a round",
     Sweep(
         local_time,
-        [{"m": m, "k0": k0} for m, k0 in TABLE_1],
-        [{"m": 50, "k0": 12}],
-        {"rounds": 15, "partitions": FEW},
-        {"rounds": 4, "partitions": 1},
+        every(m=(50, 128), varied=("k0",)),
+        every(m=(50,), varied=("k0",)),
+        {"values": VALUES["k0"], "rounds": 9, "partitions": FEW},
+        {"values": (12,), "rounds": 4, "partitions": 1},
         alone=True,
     ),
     [
@@ -338,4 +379,4 @@ TABLE_I = Experiment(
     ],
     summary=_trials,
 )
-EXPERIMENTS = (FIGURE_2, FIGURE_3, TABLE_I, FIGURE_4, FIGURE_5)
+EXPERIMENTS = (FIGURE_2, FIGURE_3, TABLE_I, FIGURE_4, STEPS, FIGURE_5)

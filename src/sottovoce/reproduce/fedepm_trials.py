@@ -6,7 +6,9 @@ printed one: |∇f/m|² < 1e-9 n; or the variance of f over four rounds below 1e
 above the largest of the last three; or after 500 rounds.
 """
 
+import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -24,9 +26,12 @@ from sottovoce.reproduce.trials import Enough, encoded, watch
 
 BETA, FEATURES, MOST = 1e-3, 14, 500
 METHODS = ("FedEPM", "SFedAvg", "SFedProx")
+PLAIN = {"k0": 12, "share": 0.5, "epsilon": 0.1}  # what is not varied
 # Not the paper's: each differs from one of these in one thing, to tell why a result is not the paper's.
 NOT_RISEN = "SFedAvg, not stopped where f and its gradient rise"
 FIXED, FRESH = "FedEPM, η of ρ = 1", "FedEPM, η of ρ = 1, model of the new messages only"
+TIMES_SHARE, STEADY, AS_PRINTED = "steps (38) times ρ", "steps that do not shrink", "(34) as printed"
+LATE = (NOT_RISEN, TIMES_SHARE, STEADY, AS_PRINTED)  # such runs do not stop where f and its gradient rise
 
 
 def cut_at_random(m: int, seed: int) -> sv.Federation:
@@ -42,7 +47,18 @@ def method_named(name: str, m: int, share: float, k0: int) -> Method:
     if name.startswith("FedEPM"):
         over = "uploaded" if name == FRESH else "all"
         return FedEPM.as_in_paper(m, 1.0 if name in (FIXED, FRESH) else share, k0=k0, over=over)
-    return (SFedProx if name == "SFedProx" else SFedAvg)(local_steps=k0)
+    if name == f"SFedProx, {STEADY}":
+        return NotShrinking(local_steps=k0)
+    kind, changed = SFedProx if name.startswith("SFedProx") else SFedAvg, name.partition(", ")[2]
+    step = kind.step * (share if changed == TIMES_SHARE else 1.0)
+    return kind(step=step, local_steps=k0, over="drawn" if changed == AS_PRINTED else "uploaded")
+
+
+class NotShrinking(SFedProx):
+    """Not the paper's: in every round the steps (38) of the first."""
+
+    def steps(self, k: int) -> list[float]:
+        return super().steps(1)
 
 
 def _watched(algorithm: Method, seen: list[tuple[np.ndarray, np.ndarray]]) -> Method:
@@ -72,27 +88,24 @@ class _Trial:
         self.algorithm = _watched(algorithm, self.seen)
         self.values: list[float] = []
         self.slopes: list[float] = []
-        self.end: tuple[float, ...] = ()  # CR, f/m, TCT, SNR, whether it was cut, whether f and its gradient had risen
-        self.begun, self.measuring = time.process_time(), 0.0
+        self.end: tuple[float, ...] = ()  # CR, f/m, SNR, whether it was cut, whether f and its gradient had risen
 
     def note(self, checkpoint: Checkpoint) -> None:
-        """f/m and its gradient after a round. What that takes is no time of the method's."""
-        since, w = time.process_time(), self.algorithm.model(checkpoint.server).ravel()
+        """f/m and its gradient after a round."""
+        w = self.algorithm.model(checkpoint.server).ravel()
         margin = (self.rows.X @ w) * self.rows.y
         slope = self.ridge * w - (self.weight * self.rows.y / (1 + np.exp(margin))) @ self.rows.X
         self.values.append(float(self.weight @ np.logaddexp(0, -margin) + self.ridge / 2 * w @ w))
         self.slopes.append(float(slope @ slope))
-        self.measuring += time.process_time() - since
 
     def note_until_it_stops(self, checkpoint: Checkpoint) -> None:
         self.note(checkpoint)
         still, risen = self.stops()
         if still or risen or checkpoint.k == self.most:
-            taken = time.process_time() - self.begun - self.measuring
             length, noise = self.seen[0]
             ratio = float(np.log10(length / noise).min())
             cut = not (still or risen)
-            self.end = (checkpoint.k, self.values[-1], taken, ratio, float(cut), float(risen and not still))
+            self.end = (checkpoint.k, self.values[-1], ratio, float(cut), float(risen and not still))
             raise Enough
 
     def stops(self) -> tuple[bool, bool]:
@@ -116,33 +129,37 @@ def run(
     last: int = MOST,
     trace: bool = False,
 ) -> Columns:
-    """CR, f/m, TCT (CPU seconds), SNR and how it ended, on every partition; with `trace` f/m over all rounds."""
+    """CR, f/m, SNR and how it ended, on every partition; with `trace` f/m over all rounds."""
     recorded = []
-    for number in range(-1, partitions):  # the first compiles, and is not counted
-        seed = max(number, 0)
-        rows, most = cut_at_random(m, seed), last if number >= 0 else 1
-        trial = _Trial(rows, method_named(method, m, share, k0), most, rise_stops=method != NOT_RISEN)
-        options: Json = {"rounds": most, "seed": seed, "runs": 1, "engine": "kernel"}
+    for seed in range(partitions):
+        rows = cut_at_random(m, seed)
+        trial = _Trial(rows, method_named(method, m, share, k0), last, rise_stops=not method.endswith(LATE))
+        options: Json = {"rounds": last, "seed": seed, "runs": 1, "engine": "kernel"}
         options["participation"] = Everyone() if share == 1 else KOfN(round(share * m))
         note = trial.note if trace else trial.note_until_it_stops
         watch(trial.algorithm, rows, goal(rows), sv.Published(epsilon), note, **options)
-        if number >= 0:
-            recorded += [(seed, k, f) for k, f in enumerate(trial.values, start=1)] if trace else [(seed, *trial.end)]
-    names = ("round", "objective") if trace else ("CR", "objective", "TCT", "SNR", "cut", "risen")
+        recorded += [(seed, k, f) for k, f in enumerate(trial.values, start=1)] if trace else [(seed, *trial.end)]
+    names = ("round", "objective") if trace else ("CR", "objective", "SNR", "cut", "risen")
     return {"run": 0, **dict(zip(("partition", *names), np.array(recorded).T, strict=True))}
 
 
-def local_time(m: int, k0: int, rounds: int, partitions: int) -> Columns:
-    """Median CPU time of a round of each method on each partition, and as a multiple of FedEPM's."""
-    recorded: list[tuple[int, str, float, float]] = []
+def local_time(m: int, varied: str, values: Sequence[float], rounds: int, partitions: int) -> Columns:
+    """Median CPU time of a round of each method with each value of what is `varied`, and as a multiple of FedEPM's.
+
+    All are timed in turns on one partition after the other, so that whatever else a machine does falls on all alike.
+    """
+    recorded: list[tuple[int, str, float, float, float]] = []
     for seed in range(partitions):
         rows, taken = cut_at_random(m, seed), {}
-        options: Json = {"rounds": rounds, "seed": seed, "engine": "kernel", "participation": KOfN(m // 2)}
-        for method in METHODS:
-            ends = [time.process_time()]
-            algorithm, privacy = method_named(method, m, 0.5, k0), sv.Published(0.1)
+        for value, method in itertools.product(values, METHODS):
+            setting = PLAIN | {varied: value}
+            ends, privacy = [time.process_time()], sv.Published(setting["epsilon"])
+            algorithm = method_named(method, m, setting["share"], int(setting["k0"]))
+            options: Json = {"rounds": rounds, "seed": seed, "engine": "kernel"}
+            options["participation"] = Everyone() if setting["share"] == 1 else KOfN(round(setting["share"] * m))
             note = lambda _, ends=ends: ends.append(time.process_time())  # noqa: E731
             watch(algorithm, rows, goal(rows), privacy, note, **options)
-            taken[method] = float(np.median(np.diff(ends)[1:]))
-        recorded += [(seed, name, 1000 * value, value / taken["FedEPM"]) for name, value in taken.items()]
-    return dict(zip(("partition", "method", "milliseconds", "times_fedepm"), zip(*recorded, strict=True), strict=True))
+            taken[value, method] = float(np.median(np.diff(ends)[1:]))
+        recorded += [(seed, who, at, 1000 * one, one / taken[at, "FedEPM"]) for (at, who), one in taken.items()]
+    names = ("partition", "method", varied, "milliseconds", "times_fedepm")
+    return dict(zip(names, zip(*recorded, strict=True), strict=True))

@@ -31,9 +31,9 @@ from sottovoce.problems.rows import Rows
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Kind, Panel, Sweep, Table, Value, every
 from sottovoce.reproduce.groups import means
-from sottovoce.reproduce.measures import Measure, over_rounds, rounds_until
+from sottovoce.reproduce.measures import over_rounds, rounds_until
 from sottovoce.reproduce.trials import Split, Watch, encoded, trained
-from sottovoce.reproduce.verdicts import declines, falls, highest, lowest, rises
+from sottovoce.reproduce.verdicts import Rule, declines, falls, highest, lowest, rises
 
 CLIENTS, ROUNDS, DELTA, BATCH, RHO, BOUND = 100, 100, 1e-4, 10, 20.0, 1.0
 GOAL = sv.Objective(sv.Softmax(2), penalty=sv.L1(0.01 / CLIENTS))  # (34) has the sum over clients, here it is the mean
@@ -125,13 +125,7 @@ def fedspd(K: int, Q: int, kind: type[FedSPDDP] = FedSPDDP) -> FedSPDDP:
 
 
 def trial(
-    reading: str,
-    rounds: int,
-    trials: int,
-    total: float = 1.0,
-    K: int = 20,
-    Q: int = 5,
-    kind: type[FedSPDDP] = FedSPDDP,
+    reading: str, rounds: int, trials: int, total: float = 1.0, K: int = 20, Q: int = 5, kind: type[FedSPDDP] = FedSPDDP
 ) -> Columns:
     """Trials in the paper's setting, with `total` as the total privacy loss that it claims."""
     rows = data(reading)
@@ -146,13 +140,15 @@ KINDS: dict[str, Kind] = {LITERAL: "measured", FITTED: "conjecture"}
 FULL, FEWER, QUICK = ({"rounds": rounds, "trials": trials} for rounds, trials in ((ROUNDS, 8), (ROUNDS, 4), (10, 2)))
 
 
-def _both(says: str, paper: str, rule: Any, *arguments: Any, of: Measure | None = None, **which: Any) -> list[Claim]:
+def both(
+    says: str, paper: str, rule: Any, *arguments: Any, where: Json | None = None, kind: Kind | None = None, **which: Any
+) -> list[Claim]:
     """The claim in both readings."""
-    chosen: Json = {} if of is None else {"of": of}
-    return [
-        Claim(f"{says} ({reading})", paper, rule(*arguments, where={"reading": reading}, **chosen, **which), kind=kind)
-        for reading, kind in KINDS.items()
-    ]
+
+    def measure(reading: str) -> Rule:
+        return rule(*arguments, where={"reading": reading, **(where or {})}, **which)
+
+    return [Claim(f"{says} ({reading})", paper, measure(reading), kind=kind or own) for reading, own in KINDS.items()]
 
 
 def _figure(
@@ -180,53 +176,30 @@ FIGURE_2 = _figure(
     "total privacy losses",
     (0.5, 1.0, 3.0, 10.0),
     [
-        *_both("a larger total privacy loss gives a better accuracy", "rises", rises, ACCURACY, "total"),
-        *_both("ALFV decreases over the rounds", "decreases", declines, "alfv", each=("total",)),
+        *both("a larger total privacy loss gives a better accuracy", "rises", rises, ACCURACY, "total"),
+        *both("ALFV decreases over the rounds", "decreases", declines, "alfv", each=("total",)),
     ],
     FULL,
 )
-SPEED = {y: over_rounds(y, "reading", "K") for y in (ACCURACY, "alfv")}
+
+
+def _speed(y: str, name: str, rule: Any, best: Any) -> list[Claim]:
+    """Whether more clients a round are faster, and all of them the fastest: by the mean over the rounds."""
+    which: Json = {"of": over_rounds(y, "reading", "K")}
+    more, some = "more clients a round, faster convergence of", "some of the clients are slower than all of them"
+    trend, end = (f"{what} (mean over the rounds)" for what in (f"{rule.__name__} with K", f"K = 100 {best.__name__}"))
+    return [
+        *both(f"{more} {name}", trend, rule, y, "K", **which),
+        *both(f"{some} ({name.removeprefix('the ')})", end, best, y, "K", 100, **which),
+    ]
+
+
 FIGURE_3 = _figure(
     3,
     "K",
     "numbers of clients a round",
     (10, 20, 50, 100),
-    [
-        *_both(
-            "more clients a round, faster convergence of the accuracy",
-            "rises with K (mean over the rounds)",
-            rises,
-            ACCURACY,
-            "K",
-            of=SPEED[ACCURACY],
-        ),
-        *_both(
-            "more clients a round, faster convergence of ALFV",
-            "falls with K (mean over the rounds)",
-            falls,
-            "alfv",
-            "K",
-            of=SPEED["alfv"],
-        ),
-        *_both(
-            "some of the clients are slower than all of them (accuracy)",
-            "K = 100 highest (mean over the rounds)",
-            highest,
-            ACCURACY,
-            "K",
-            100,
-            of=SPEED[ACCURACY],
-        ),
-        *_both(
-            "some of the clients are slower than all of them (ALFV)",
-            "K = 100 lowest (mean over the rounds)",
-            lowest,
-            "alfv",
-            "K",
-            100,
-            of=SPEED["alfv"],
-        ),
-    ],
+    [*_speed(ACCURACY, "the accuracy", rises, highest), *_speed("alfv", "ALFV", falls, lowest)],
     FULL,
 )
 
@@ -252,21 +225,17 @@ FIGURE_4 = _figure(
     "numbers of local steps",
     (2, 5, 10, 20),
     [
-        *_both("more local steps, better accuracy", "rises with Q", rises, ACCURACY, "Q"),
-        *_both("more local steps, smaller ALFV", "falls with Q", falls, "alfv", "Q"),
-        *_both(
+        *both("more local steps, better accuracy", "rises with Q", rises, ACCURACY, "Q"),
+        *both("more local steps, smaller ALFV", "falls with Q", falls, "alfv", "Q"),
+        *both(
             "more local steps, fewer rounds to an accuracy",
-            "falls with Q (to 0.98 of the least accuracy at the end)",
-            falls,
-            "rounds",
-            "Q",
-            of=_rounds_needed,
+            "falls with Q (to 0.98 of the least accuracy at the end)", falls, "rounds", "Q", of=_rounds_needed,
         ),
     ],
-    FEWER,
+    FULL,
     total=3.0,
     K=10,
-)
+)  # fmt: skip
 
 # ----------------------------------------------------------------------------------------------------- the readings
 

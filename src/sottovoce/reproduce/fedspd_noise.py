@@ -5,14 +5,13 @@ short as that noise asks for. Here only the noise is left out.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from sottovoce.algorithms import FedSPDDP
 from sottovoce.core.contract import Array, Noise, Site
 from sottovoce.core.plain import Json
 from sottovoce.report.tables import markdown_table
-from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Panel, Setting, Sweep, Table, Value
-from sottovoce.reproduce.fedspd_dp import ACCURACY, FEWER, FITTED, LITERAL, QUICK, trial
+from sottovoce.reproduce.experiment import Columns, Experiment, Panel, Setting, Sweep, Table, Value
+from sottovoce.reproduce.fedspd_dp import ACCURACY, FEWER, FITTED, LITERAL, QUICK, both, trial
 from sottovoce.reproduce.groups import means
 from sottovoce.reproduce.measures import over_rounds
 from sottovoce.reproduce.verdicts import alike, declines, falls
@@ -58,44 +57,23 @@ def _shown(table: Table) -> str:
     return f"{markdown_table(headings, rows)}\n"
 
 
-def _ours(says: str, paper: str, measure: Any) -> Claim:
-    return Claim(says, paper, measure, kind="ours")
-
-
 WITHOUT_NOISE = Experiment(
     "fedspd-dp-noise",
     "Figures 2 to 4 without their noise: the same steps, to tell what is due to the noise",
     Sweep(silent, _settings((2, 3, 4)), _settings((2,)), FEWER, QUICK),
     [
-        *(
-            _ours(
-                f"without noise ALFV decreases at a total of 0.5 ({reading})",
-                "decreases",
-                declines("alfv", where={"figure": 2, "reading": reading}),
-            )
-            for reading in (LITERAL, FITTED)
+        *both(
+            "without noise ALFV decreases at a total of 0.5",
+            "decreases", declines, "alfv", where={"figure": 2}, kind="ours",
         ),
-        *(
-            _ours(
-                f"without noise the number of clients a round does not matter for the accuracy ({reading})",
-                "alike, by (35) and (36); to 0.002 in the mean over the rounds",
-                alike(
-                    ACCURACY,
-                    "K",
-                    0.002,
-                    of=over_rounds(ACCURACY, "figure", "reading", "K"),
-                    where={"figure": 3, "reading": reading},
-                ),
-            )
-            for reading in (LITERAL, FITTED)
+        *both(
+            "without noise the number of clients a round does not matter for the accuracy",
+            "alike, by (35) and (36); to 0.002 in the mean over the rounds", alike, ACCURACY, "K", 0.002,
+            of=over_rounds(ACCURACY, "figure", "reading", "K"), where={"figure": 3}, kind="ours",
         ),
-        *(
-            _ours(
-                f"without noise more local steps, smaller ALFV ({reading})",
-                "falls with Q",
-                falls("alfv", "Q", where={"figure": 4, "reading": reading}),
-            )
-            for reading in (LITERAL, FITTED)
+        *both(
+            "without noise more local steps, smaller ALFV",
+            "falls with Q", falls, "alfv", "Q", where={"figure": 4}, kind="ours",
         ),
     ],
     [
@@ -104,5 +82,5 @@ WITHOUT_NOISE = Experiment(
         for y, label in ((ACCURACY, "test accuracy"), ("alfv", "ALFV"))
     ],
     summary=_shown,
-)
+)  # fmt: skip
 EXPERIMENTS = (WITHOUT_NOISE,)

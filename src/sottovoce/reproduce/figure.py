@@ -35,7 +35,7 @@ def draw(experiment: Experiment, table: Table, out: Path) -> None:
     with style.new_figure(4.6 * columns, 3.5 * rows, dpi=DPI) as figure:
         for place, panel in enumerate(panels, start=1):
             axes = figure.add_subplot(rows, columns, place)
-            shown = table.where(**panel.where)
+            shown = panel.of(table).where(**panel.where)
             _panel(axes, panel, shown.at_end() if panel.at_end else shown, panel.references(table))
         _free_the_view(figure, columns)
         figure.suptitle(_title(f"{experiment.paper}: {experiment.shows}", 55 * columns), fontsize="medium")
@@ -201,7 +201,7 @@ def _boxes(axes: "Axes", panel: Panel, groups: Mapping[str, Table], looks: Mappi
         )
         axes.plot([], [], color=looks[label].on_white, label=label, linewidth=5, alpha=0.6)
         if panel.cut:
-            top = np.array([float(np.max(one[panel.y], initial=np.nan)) if len(one) else np.nan for one in here])
+            top = np.array([float(np.max(one[panel.y])) if len(one) else np.nan for one in here])
             share = np.array([float(np.mean(one[panel.cut])) if len(one) else 0.0 for one in here])
             _mark_cut(axes, at, top, share, looks[label])
     axes.set_xticks(range(len(every)), [f"{x:g}" if isinstance(x, float) else str(x) for x in every])

@@ -109,6 +109,12 @@ class Groups:
         check.require(bool(pairs), "verdict", f"{high!r} and {low!r} have no draw of the data in common")
         return Mean.of([above - below for above, below in pairs]).beyond(Mean(0.0, 0.0))
 
+    def level(self, key: Key, beside: Key) -> float:
+        """The mean; where all are run on the same draws, over those on which `beside` was run too."""
+        if not self.paired:
+            return self.means[key].value
+        return float(np.mean([value for draw, value in self.draws[key].items() if draw in self.draws[beside]]))
+
     def steps_up(self, keys: Sequence[Key]) -> float | None:
         """If they climb by one standard error: how many the ends are apart. Else None."""
         return self.apart(keys[-1], keys[0]) if self.climbs(keys, ONE) else None

@@ -9,6 +9,7 @@ from sottovoce.reproduce import (
     comparison,
     dp_admm,
     fed_plt,
+    fed_plt_tamuna,
     fedepm,
     fedspd_dp,
     fedspd_formulas,
@@ -28,7 +29,7 @@ _FEDSPD_DP = (
 _PAPERS = {
     "DP-ADMM": (*dp_admm.EXPERIMENTS, theorems.DP_ADMM),
     "FedSPD-DP": (*_FEDSPD_DP, theorems.FEDSPD_DP),
-    "Fed-PLT": (*fed_plt.EXPERIMENTS, theorems.FED_PLT),
+    "Fed-PLT": (*fed_plt.EXPERIMENTS[:1], *fed_plt_tamuna.EXPERIMENTS, *fed_plt.EXPERIMENTS[1:], theorems.FED_PLT),
     "FedEPM": (*fedepm.EXPERIMENTS, theorems.FEDEPM),
     "ADMM sharing": (*admm_sharing.EXPERIMENTS, theorems.SHARING),
     "Proven comparison": comparison.EXPERIMENTS,

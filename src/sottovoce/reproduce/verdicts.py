@@ -205,7 +205,7 @@ def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups,
         other = min(others(groups), key=lambda key: (lead(groups, key), abs(groups.means[key].value - ours)))
         errors = lead(groups, other)
         clear = f" ({errors:.1f})" if np.isfinite(errors) else ""
-        return f"{ours:.3g} against {groups.means[other].value:.3g} of {other}{clear}"
+        return f"{groups.level(winner, other):.3g} against {groups.level(other, winner):.3g} of {other}{clear}"
 
     def decide(groups: Groups) -> bool:
         return len(groups.means) > 1 and all(lead(groups, other) > CLEAR for other in others(groups))
