@@ -1,5 +1,6 @@
 """Optima found by other people's code: scikit-learn, SciPy and closed forms. Nothing of the library's own solvers."""
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ def optimum(federation: Federation, objective: Objective) -> np.ndarray:
             fit = Lasso(alpha=lam / weight.sum(), fit_intercept=False, tol=1e-15, max_iter=1_000_000)
             return fit.fit(X, y, sample_weight=weight).coef_
     raise AssertionError(f"no reference for {objective}")
+
+
+def in_a_box(X: np.ndarray, y: np.ndarray, low: float, high: float) -> np.ndarray:
+    """argmin |Xw − y|² with low ≤ w ≤ high. Loaded by name: pyright would read all of SciPy's solver for its type."""
+    return import_module("scipy.optimize").lsq_linear(X, y, (low, high), tol=1e-14).x
 
 
 def _with_intercept(X: np.ndarray, y: np.ndarray, weight: np.ndarray, penalty: Any, loss: str) -> np.ndarray:

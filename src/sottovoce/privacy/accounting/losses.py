@@ -1,6 +1,8 @@
 """Poisson batches by privacy loss distributions, which dp-accounting composes."""
 
 import math
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -18,17 +20,29 @@ def losses_epsilon(items: Items, delta: float) -> float:
     delta -= 5e-15 * sum(count for _, count in sampled)
     if delta <= 0 or width > 2e6 * step or step > 1:
         return math.inf
-    import dp_accounting  # pyright: ignore[reportMissingTypeStubs]
-    from dp_accounting import pld  # pyright: ignore[reportMissingTypeStubs]
+    from dp_accounting.pld import privacy_loss_distribution  # pyright: ignore[reportMissingTypeStubs]
+
+    whole = privacy_loss_distribution.identity(step)
+    if full > 0:
+        whole = whole.compose(_of_one(1 / math.sqrt(full), 1.0, step))
+    for event, count in sampled:
+        whole = whole.compose(_of_one(event.noise_multiplier, event.rate, step).self_compose(count))
+    return float(whole.get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=8)  # who asks what a number of answers costs asks about other numbers of them next
+def _of_one(noise_multiplier: float, rate: float, step: float) -> Any:
+    """The privacy loss distribution of one answer, if a record is added or removed."""
+    from dp_accounting import NeighboringRelation  # pyright: ignore[reportMissingTypeStubs]
+    from dp_accounting.pld import privacy_loss_distribution  # pyright: ignore[reportMissingTypeStubs]
 
     # dp-accounting takes the noise multiplier of un-sampled Gaussians as it is under ADD_OR_REMOVE_ONE only.
-    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, step)
-    if full > 0:
-        accountant.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(full)))
-    for event, count in sampled:
-        noise = dp_accounting.GaussianDpEvent(event.noise_multiplier)
-        accountant.compose(dp_accounting.PoissonSampledDpEvent(event.rate, noise), count)
-    return float(accountant.get_epsilon(delta))
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        noise_multiplier,
+        value_discretization_interval=step,
+        sampling_prob=rate,
+        neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+    )
 
 
 def _loss_step(event: Event) -> float:
