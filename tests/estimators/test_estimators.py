@@ -612,7 +612,7 @@ def refused(**options: Any) -> sv.FederatedClassifier:
         ({"classes": "ill"}, "classes must be a list of labels, such as ['ill', 'well'], got 'ill'"),
         ({"algorithm": "fed-plt"}, "prepare=PublicScaler(...) or row_bound=... of an estimator"),
         ({"algorithm": "fedepm"}, "prepare=PublicScaler(...) or row_bound=... of an estimator"),
-        ({"algorithm": "fdml"}, "fdml is for columns of many owners. Use VerticalClassifier, or one of admm, dvp"),
+        ({"algorithm": "fdml"}, "fdml is for columns of many owners. Use VerticalClassifier, or one of admm, dp-admm"),
         ({"algorithm": sv.DPADMM}, "algorithm must be an object, got a class. Give DPADMM()"),
         (
             {"prepare": {"age": (0, 120)}},

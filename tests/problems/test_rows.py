@@ -254,6 +254,26 @@ def test_the_kernel_counts_every_number_of_a_row_once_however_long_it_is(stored:
         np.testing.assert_allclose(answer, expected, rtol=exact, atol=exact)
 
 
+@pytest.mark.parametrize("stored", ["float64", "float32"])
+def test_the_rows_of_a_batch_are_clipped_as_all_rows_are(stored: str) -> None:
+    """The kernel takes them one by one, not in blocks."""
+    rng = np.random.default_rng(0)
+    X, y, keep = (
+        rng.normal(size=(40, 20)).astype(stored),
+        np.where(rng.random(40) < 0.5, 1.0, -1.0),
+        rng.random(40) < 0.4,
+    )
+    by_kernel, by_numpy = (Rows(X, y, [0, 10, 40], Logistic(), "sum", engine) for engine in ("kernel", "numpy"))
+    w, exact = rng.normal(size=(2, 20)), 1e-11 if stored == "float64" else 1e-5
+    for clip in (0.3, None):
+        expected = by_numpy.gradient(w, clip=clip, keep=keep)
+        answer = by_kernel.gradient(w, clip=clip, keep=keep, quick=True)
+        np.testing.assert_allclose(answer, expected, rtol=exact, atol=exact)
+    alone = Rows(X, y, range(41), Logistic(), "sum", "kernel")
+    each = alone.gradient(np.repeat(w, [10, 30], axis=0), clip=0.3, keep=np.ones(40, bool), quick=True)
+    assert 0.29 < np.linalg.norm(each, axis=1).max() <= 0.3
+
+
 def largest_moves(norm: int, blank: bool) -> Fraction:
     """How far one of a few float32 rows moves their quick sum at most, in clip norms (norm 2: the square of it).
 

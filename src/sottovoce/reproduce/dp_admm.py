@@ -95,7 +95,7 @@ def trial(
 
 def _sizes(quick_rounds: int, **common: Any) -> tuple[Json, Json]:
     """What full and quick cells have in common."""
-    return common, {**common, "rounds": quick_rounds, "every": quick_rounds, "trials": 4}
+    return common, {**common, "rounds": quick_rounds, "every": quick_rounds, "trials": 8}
 
 
 # --------------------------------------------------------------------------------------------- Figures 1 and 4: sources

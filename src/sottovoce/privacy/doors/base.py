@@ -337,14 +337,16 @@ class Door:
         """
         who, k, number = self.clients[question.local], question.k, question.number
         scales = np.atleast_2d(np.asarray(scale, float))
-        about = (purpose, number, exact, (scales, *question.asked), count, scales if added else None)
-        return self.key.noise(kind, who, question.local, k, *about)
+        asked = (scales, *question.asked)
+        times = scales if added else None
+        return self.key.noise(kind, who, question.local, k, purpose, number, exact, asked, count, times)
 
     def noisy(
         self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
-        return self.intercept(self.seeded(exact, scale, purpose, question, kind, added=True), exact, scale, kind)
+        noisy = self.seeded(exact, scale, purpose, question, kind, added=True)
+        return self.intercept(noisy, exact, scale, kind)
 
     def shape(self, clients: int) -> tuple[int, ...]:
         runs = self.key.streams.runs
