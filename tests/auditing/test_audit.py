@@ -174,10 +174,8 @@ class ClipAfterSum(RecordDoor):
 
 
 class NoiseTwice(RecordDoor):
-    def seeded(
-        self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Any, *more: Any, **named: Any
-    ) -> np.ndarray:
-        return super().seeded(exact, scale, purpose, replace(question, k=(question.k + 1) // 2), *more, **named)
+    def bound_to(self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Any) -> Any:
+        return super().bound_to(exact, scale, purpose, replace(question, k=(question.k + 1) // 2))
 
 
 class Smuggler(RecordDoor):

@@ -124,6 +124,21 @@ def test_a_slope_within_its_cap_times_its_row_is_within_the_bound(row: str, clip
         assert cap == 0.0
 
 
+def test_caps_in_float32_are_float32_numbers_that_leave_the_room_of_the_proof() -> None:
+    """Also where a cap is too large or too small for float32: there it is the largest number, or 0."""
+    rng, limits = np.random.default_rng(0), np.finfo(np.float32)
+    caps = np.concatenate([10.0 ** rng.uniform(-320, 308, 5000), rng.uniform(0.5, 2.0, 5000), [0.0, 1.7e308, 1e-39]])
+    smaller = clipping.caps_in_float32(caps)
+    assert (smaller == smaller.astype(np.float32)).all()
+    assert (smaller <= float(limits.max)).all()
+    assert ((smaller == 0) | (smaller >= float(limits.tiny))).all()
+    assert all(
+        Fraction(after) <= Fraction(cap) * (1 - Fraction(1, 2**18)) for after, cap in zip(smaller, caps, strict=True)
+    )
+    usual = (caps > 1e-37) & (caps < 1e38)
+    assert (smaller[usual] >= caps[usual] * (1 - 2.0**-17)).all()
+
+
 def test_slopes_are_cut_off_at_their_caps() -> None:
     slopes = np.array([5.0, -5.0, 0.5, np.nan, np.inf, -np.inf, 1.0])[:, None]
     caps = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0])[:, None]

@@ -10,6 +10,7 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD
+from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Everyone, KOfN
 from sottovoce.core.random.streams import Purpose, Streams
 from sottovoce.experiment.local import LocalClients
@@ -48,6 +49,32 @@ def test_noise_of_one_question_is_the_same_and_of_two_is_not() -> None:
     assert np.array_equal(first, drawn(NoiseKey.of_task(Streams(3), ROWS.copy(), "a task", 0.5), EXACT.copy()))
     for a, b in itertools.combinations([*first, *itertools.chain(*others.values())], 2):  # clients with like rows too
         assert np.abs(a - b).min() > 1e-9
+
+
+@pytest.mark.parametrize("count", [3, 2000])  # by NumPy, and compiled
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_noise_that_is_added_is_that_of_the_answer(kind: str, count: int) -> None:
+    importlib.import_module("numba")
+    exact, scales = np.random.default_rng(0).normal(size=(3, count)), np.array([[0.5], [1.0], [2.0]])
+    about = (WHO, WHO, 1, Purpose.NOISE, 0)
+    for scale in (scales, 0.3, np.broadcast_to(scales, exact.shape)):
+        expected = KEY.noise(kind, *about, exact) * scale + exact
+        np.testing.assert_array_equal(KEY.noisy(kind, scale, *about, exact), expected)
+
+
+@pytest.mark.parametrize("count", [3, 2000])
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+def test_two_answers_never_share_the_noise_that_is_added_to_them(kind: str, count: int) -> None:
+    """An answer with more runs than the streams have, or a scale for each of two: their difference would be exact."""
+    importlib.import_module("numba")
+    one, about = np.ones((3, count)), (WHO, WHO, 1, Purpose.NOISE, 0)
+    with pytest.raises(ValueError):  # noqa: PT011 (NumPy's own words)
+        KEY.noisy(kind, np.ones((2, 3, 1)), *about, one)
+    try:
+        first, second = KEY.noisy(kind, 1.0, *about, np.stack([one, 0 * one]))
+    except (ValueError, InvalidInput):
+        return  # refused
+    assert np.abs(first - second - 1).min() > 1e-9
 
 
 def test_batches_are_bound_to_rows_and_questions() -> None:

@@ -314,6 +314,32 @@ def test_no_row_moves_a_sum_of_float32_terms_further_than_stated(
     assert largest_moves(norm, blank) > stated  # so the room that caps leave is needed
 
 
+@pytest.mark.parametrize("norm", [1, 2])
+def test_a_thread_that_takes_denormal_numbers_for_0_does_not_loosen_a_clip(
+    norm: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Norms of rows may be computed in such a thread, and their sums in another one."""
+    X = np.full((2, 128), 2.0**-127, np.float32)
+    X[:, 0] = 2.0**-126
+    flushed = np.where(np.abs(X) < np.finfo(np.float32).tiny, 0.0, X.astype(np.float64))
+    monkeypatch.setattr(Rows, f"l{norm}_norms", np.linalg.norm(flushed, norm, axis=1))
+    rows = Rows(X, [1e9, -1e9], [0, 1, 2], Squared(), "sum", "kernel")
+    for quick in (True, False):
+        answer = rows.gradient(np.zeros((1, 128)), clip=0.7, norm=norm, quick=quick)
+        assert all(exact_size(row, norm) <= Fraction(0.7) ** norm for row in answer)
+
+
+@pytest.mark.parametrize("stored", ["float64", "float32"])
+def test_several_runs_sum_the_same_rows_by_fours_as_one(stored: str) -> None:
+    """They take as many rows at a time as stay in the nearest cache, so a client has several such blocks."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(403, 20)).astype(stored), np.where(rng.random(403) < 0.5, 1.0, -1.0)
+    rows, w = Rows(X, y, [0, 403], Logistic(), engine="kernel"), rng.normal(size=(3, 1, 20))
+    together = rows.gradient(w, clip=0.8, quick=True)
+    for run in range(3):
+        np.testing.assert_array_equal(together[run], rows.gradient(w[run], clip=0.8, quick=True))
+
+
 def test_clips_too_small_or_large_for_float32_are_kept_in_float64() -> None:
     X, y = np.random.default_rng(0).normal(size=(8, 5)).astype(np.float32), np.ones(8)
     rows = Rows(X, y, [0, 8], Logistic(), "sum", "kernel")

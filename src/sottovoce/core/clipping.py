@@ -101,12 +101,13 @@ def slope_caps(norms: Floats, clip: float, count: int) -> Floats:
 def caps_in_float32(caps: Floats) -> Floats:
     """Caps for slopes that become float32 numbers, and products with rows that are summed in float32, four at a time.
 
-    Such a sum of four products of norm at most c each is off by at most 4 c g, g = 4 u / (1 - 4 u), u = 2^-24: each of
-    them goes through at most four roundings. Of two neighbours one sum of four differs, and all others are the same to
-    the last bit. So with one record in the place of another they are at most 2 c (1 + 4 g) apart, and with a record in
-    the place of a blank one c (1 + 8 g). As 8 g < 2^-18, caps that are smaller by 2^-18 pay for both, and for numbers
-    below 2^-126 that a processor may flush to 0, if c is at least `LEAST_IN_FLOAT32`. Caps are float32 numbers: a slope
-    that is below one stays so when it is rounded.
+    Let c be the clip norm, so that no product is longer. A sum of four is off, coordinate by coordinate and so in
+    either norm, by at most 4 c g, g = 4 u / (1 - 4 u), u = 2^-24: each product goes through at most four roundings. Of
+    two neighbours one sum of four differs, and all others are the same to the last bit. So with one record in the place
+    of another they are at most 2 c (1 + 4 g) apart, and with a record in the place of a blank one c (1 + 8 g). As
+    8 g < 2^-18, caps that are smaller by 2^-18 pay for both, and for products below 2^-126 that a processor may flush
+    to 0, if c is at least `LEAST_IN_FLOAT32`. Caps are float32 numbers: a slope that is below one stays so when it is
+    rounded.
     """
     limits = np.finfo(np.float32)
     smaller = np.minimum(caps * (1.0 - 2.0**-18), float(limits.max))

@@ -57,7 +57,6 @@ class ClientRounds:
     def __post_init__(self) -> None:
         self.n, self.dim = self.federation.n, self.exact.dim
         self._everyone = np.arange(self.n)
-        self._everyone.flags.writeable = False
         self._states: State = None
         self._algorithm = self.task.algorithm
         self._k = 0  # the last round
@@ -90,7 +89,6 @@ class ClientRounds:
         if len(asked) == 0:
             return Exchange(None, active)
         everyone = len(asked) == self.n
-        asked = self._everyone if everyone else asked
         takes = active if everyone else active[..., asked]
         before, broadcast = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
         after, up = self.door.take_part(self.visit(algorithm, before, broadcast, asked, takes, k))

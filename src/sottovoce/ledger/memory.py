@@ -36,7 +36,6 @@ class MemoryLedger:
         self.budget = budget
         self.shape = tuple(int(length) for length in shape)
         self._everyone = np.arange(self.shape[-1])
-        self._named: tuple[NDArray[np.integer] | None, slice | NDArray[np.integer]] = None, slice(None)  # see `_who`
         self._events: list[Event] = []
         self._counts = np.zeros((0, *self.shape), np.int64)  # first axis: kind of event
         self._caps = self._counts.copy()
@@ -142,16 +141,8 @@ class MemoryLedger:
         return self._events.index(event)
 
     def _who(self, clients: Clients) -> slice | NDArray[np.integer]:
-        """These clients as an index. Each of them is looked at, once if the array cannot change."""
-        named, who = self._named
-        if clients is None or clients is named:
-            return slice(None) if clients is None else who
-        who = self._checked(clients)
-        if not clients.flags.writeable and clients.base is None:
-            self._named = clients, who
-        return who
-
-    def _checked(self, clients: NDArray[np.integer]) -> slice | NDArray[np.integer]:
+        if clients is None:
+            return slice(None)
         n, clients = self.shape[-1], np.asarray(clients)
         whole = clients.ndim == 1 and (clients.dtype.kind in "iu" or clients.size == 0)
         if whole and len(clients) == n and (clients == self._everyone).all():

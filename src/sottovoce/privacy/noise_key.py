@@ -72,20 +72,35 @@ class NoiseKey:
         exact: np.ndarray,
         asked: Sequence[np.ndarray] = (),
         count: int = 0,
-        scale: np.ndarray | float | None = None,
     ) -> np.ndarray:
         """Noise of deviation 1 (Laplace: of scale 1) for an exact answer: (runs?, clients, its length, or `count`).
 
         `who` are the clients' numbers in the federation, `local` their places on this machine, `asked` what else the
-        noise is bound to: arrays with a client axis, the last but one. With a `scale`, the answer with noise of that
-        scale.
+        noise is bound to: arrays with a client axis, the last but one.
         """
-        about = self.binding(local, (exact, *asked))
-        if scale is not None and kind != "laplace" and np.shape(scale)[-1:] in ((), (1,)):  # one for each client
-            return self.streams.noisy(exact, np.atleast_2d(scale), who, k, purpose, question, about)
         draw = self.streams.laplace if kind == "laplace" else self.streams.normal
-        noise = draw(who, k, purpose, count or exact.shape[-1], question, about)
-        return noise if scale is None else noise * scale + exact
+        return draw(who, k, purpose, count or exact.shape[-1], question, self.binding(local, (exact, *asked)))
+
+    def noisy(
+        self,
+        kind: str,
+        scale: np.ndarray | float,
+        who: np.ndarray,
+        local: np.ndarray,
+        k: int,
+        purpose: Purpose,
+        question: int,
+        exact: np.ndarray,
+        asked: Sequence[np.ndarray] = (),
+    ) -> np.ndarray:
+        """An exact answer plus `noise` for it times `scale`: a number, or numbers that fit the answer."""
+        if kind != "laplace" and np.shape(scale)[-1:] in ((), (1,)):  # one for each client
+            about = self.binding(local, (exact, *asked))
+            return self.streams.noisy(exact, np.atleast_2d(scale), who, k, purpose, question, about)
+        noise = self.noise(kind, who, local, k, purpose, question, exact, asked)
+        noise *= scale
+        noise += exact  # in place: numbers of an answer that is larger than its noise would share it, so it is refused
+        return noise
 
     def bits(
         self, who: np.ndarray, local: np.ndarray, k: int, purpose: Purpose, question: int, arrays: Sequence[np.ndarray]

@@ -361,8 +361,9 @@ def gradients(stored: str, terms: str, code: int, blocks: Blocks) -> Kernel:
         *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
         *(given(whole, 2), types.Array(real, 4, "C"), whole, whole),  # chunks, sums, begin, end
     )
-    function = _several_margins if code == SOFTMAX else _one_margin(code, terms, blocks)
-    return compile_for(signature, function, fastmath=_FAST)
+    if code == SOFTMAX:
+        return compile_for(signature, _several_margins, fastmath=_FAST)
+    return compile_for(signature, _one_margin(code, terms, blocks), fastmath={"contract"})  # `vectors` has the order
 
 
 def add_up(sums: np.ndarray, folds: np.ndarray) -> None:

@@ -64,7 +64,9 @@ def _splat(builder, number, kind):
 
 
 def _for_each_vector(builder, width, lanes: int, build: Callable[..., None]) -> None:
-    """Code for each vector of a row: build(its place where there is room, its place in the row, numbers in it twice).
+    """Code for each vector of a row: build(where it stands in an array with room, where in the row, `again`).
+
+    `again`: how many of its first numbers the vector before it has too; None: none, of all vectors but the last.
 
     The last stands behind the loop: then the loop is short, and a processor reads far ahead of what it computes.
     """
@@ -103,7 +105,7 @@ def _starts(builder, rows, width):
 
 @intrinsic
 def spread(typing_context, numbers, room, lanes):
-    """spread(numbers, room, lanes): `room` holds these numbers, in its own type, and 0 where they are there already."""
+    """spread(numbers, room, lanes): put these numbers into `room`, in its own type; 0 for those put there before."""
 
     def build(context, builder, signature, given):
         source = _Numbers(context, builder, numbers, given[0], len(lanes))

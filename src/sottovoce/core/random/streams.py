@@ -109,6 +109,8 @@ class Streams:
     def _whose(self, clients: AnyArray, round_: int, tag: int, about: About) -> tuple[Words | np.uint64, ...]:
         """What the compiled loops take: the key of each run, what changes it, and the counter but for the block."""
         bound = _NOTHING if about is None else about.reshape(-1, *about.shape[-2:])
+        fits = len(bound) in (1, self.runs or 1)  # else runs would share their numbers
+        check.require(fits, "Streams", "numbers must be bound to something for each run, or to the same", len(bound))
         return (
             *self._key_of_each_run,
             np.ascontiguousarray(bound),

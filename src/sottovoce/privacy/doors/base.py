@@ -329,24 +329,24 @@ class Door:
         question: Question,
         kind: str = "gaussian",
         count: int = 0,
-        added: bool = False,
     ) -> np.ndarray:
-        """Seeded noise of deviation 1 (Laplace: of scale 1) for this exact answer, to be multiplied by `scale`.
-
-        `added`: the answer with that noise, multiplied.
-        """
-        who, k, number = self.clients[question.local], question.k, question.number
-        scales = np.atleast_2d(np.asarray(scale, float))
-        asked = (scales, *question.asked)
-        times = scales if added else None
-        return self.key.noise(kind, who, question.local, k, purpose, number, exact, asked, count, times)
+        """Seeded noise of deviation 1 (Laplace: of scale 1) for this exact answer, to be multiplied by `scale`."""
+        return self.key.noise(kind, *self.bound_to(exact, scale, purpose, question), count)
 
     def noisy(
         self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
-        noisy = self.seeded(exact, scale, purpose, question, kind, added=True)
+        noisy = self.key.noisy(kind, scale, *self.bound_to(exact, scale, purpose, question))
         return self.intercept(noisy, exact, scale, kind)
+
+    def bound_to(
+        self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question
+    ) -> tuple[np.ndarray, np.ndarray, int, Purpose, int, np.ndarray, tuple[np.ndarray, ...]]:
+        """What the noise for this exact answer is bound to, as the key takes it."""
+        who, k, number = self.clients[question.local], question.k, question.number
+        asked = (np.atleast_2d(np.asarray(scale, float)), *question.asked)
+        return who, question.local, k, purpose, number, exact, asked
 
     def shape(self, clients: int) -> tuple[int, ...]:
         runs = self.key.streams.runs

@@ -164,5 +164,5 @@ class ProvenDoor(Door):
 
 
 def _those(clients: np.ndarray, places: np.ndarray | None) -> np.ndarray:
-    """Some clients (last axis). All of them are the array itself, which a ledger knows again."""
+    """Some clients (last axis); None: all."""
     return clients if places is None else clients[..., places]

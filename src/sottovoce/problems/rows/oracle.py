@@ -33,8 +33,8 @@ class Rows(StoredRows):
     ----------
     X, y
         Features (rows, features) and labels (rows,), sorted by client. Kept without a copy if `X` is a C-contiguous
-        float64 or float32 array already. Float32 halves the memory and the time to read it; all that is computed
-        from it, and the norms that clipping relies on, is float64.
+        float64 or float32 array already. Float32 halves the memory and the time to read it; the norms that clipping
+        relies on, and a client's sums, are float64.
     offsets
         Client i owns rows offsets[i]:offsets[i+1]; every client has at least one.
     loss
@@ -93,7 +93,8 @@ class Rows(StoredRows):
             Booleans (..., rows of these clients, one after the other): only these rows enter the sum. The weight stays.
         quick
             The kernel may compute margins and terms of float32 rows in float32: the sums of a client are float64 all
-            the same. With a `clip`, one row moves them by no more than it says (`clipping.caps_in_float32`). But the
+            the same. With a `clip`, one row moves them by no more than it says (`clipping.caps_in_float32`); without
+            one, a term that is too large for float32 is infinite. But the
             gradient is then a Lipschitz function of `w` up to such errors only, so this is not for an answer whose
             sensitivity rests on several steps contracting, nor for an arg-min.
         """
@@ -243,6 +244,8 @@ class Rows(StoredRows):
         asked = (float(clip), norm, terms)
         if self._last_bound is None or self._last_bound[0] != asked:  # a run has one
             norms = self.l1_norms if norm == 1 else self.l2_norms
+            if self.stored == "float32":  # a thread may take denormal numbers for 0 where another does not
+                norms = norms + self.features ** (1 / norm) * float(np.finfo(np.float32).tiny)
             caps = clipping.slope_caps(norms, float(clip), self.features)
             caps = clipping.caps_in_float32(caps) if quick else caps
             self._last_bound = asked, SlopeBound(float(clip), norm, caps, terms)
