@@ -253,7 +253,8 @@ def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
     who, exact = np.array([client]), np.zeros((1, 1000))
 
     def noise(key: NoiseKey, answer: np.ndarray, purpose: Purpose = Purpose.NOISE, asked: float = 0.0) -> np.ndarray:
-        return key.noise("gaussian", who, who, 1, purpose, 0, answer, (np.full((1, 1), asked),)).ravel()
+        about = (who, who, 1, purpose, 0, answer, (np.full((1, 1), asked),))
+        return (key.noisy("gaussian", 1.0, *about) - answer).ravel()
 
     def batch(key: NoiseKey) -> np.ndarray:
         return key.batch(who, who, np.array([exact.size]), 1, 0).ravel() - 0.5
