@@ -128,8 +128,7 @@ def _methods(numbers: Numbers) -> Iterator[str]:
     yield from _table(*rows)
     yield (
         "FedEPM's is the largest: after its one pass come twelve steps on 100 x 104 numbers, a sort of them, and their "
-        "noise. Of its variant P, which no default uses, two measurements of all this gave 1.42 and 1.53, and of that "
-        "row alone 1.43 to 1.50.\n"
+        "noise. A faster kernel makes all these ratios larger: what comes beside a pass takes as long as before.\n"
     )
     sharing = numbers["sharing"]
     yield (
