@@ -272,8 +272,8 @@ def on_grid(world: World, answers: Sequence[Answer], path: str) -> list[Check]:
     for answer, wanted in expected(world, answers):
         steps = wanted.given(answer) / (wanted.cut / GRID)
         whole = np.rint(steps)
-        rounding = 2.0**-51 * np.abs(whole)  # of the product that was sent, and of the division here
-        worst = max(worst, float((np.abs(steps - whole) - rounding).max()))
+        off = np.abs(steps - whole) - 2.0**-34 * np.abs(whole)  # a step is promised to ten digits here
+        worst = max(worst, float(off.max()))
         bits = whole.astype(np.int64)[..., None] >> np.arange(LOW_BITS) & 1
         ones += bits.reshape(-1, LOW_BITS).sum(axis=0)
         count += whole.size
