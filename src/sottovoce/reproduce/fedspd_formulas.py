@@ -109,7 +109,7 @@ REMARKS = Experiment(
     Sweep(remark, _VALUES, _VALUES),
     [
         Claim(
-            "Remark 4: for one accuracy, more local steps cost a larger total",
+            "Remark 4: (33) follows from (21), (22) and (32): more local steps cost a larger total for one accuracy",
             "rises, as Q^1.5/√(1 − Qb/m), (33)",
             rises("level", "value", where={"number": 4, "formula": TOGETHER}, exact=True),
             kind="formula",
