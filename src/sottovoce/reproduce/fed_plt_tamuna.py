@@ -1,9 +1,9 @@
 """Fed-PLT (Bastianello et al. 2024), Table II: where TAMUNA's rates of 0.905 to 0.960 may come from.
 
 Tuned as in `fed_plt.py` it is much faster. The paper prints its number of local steps and nothing else of it, so that
-here one thing at a time is read in another way, and the step is tuned again. Two readings meet the paper's rates, both
-with one step for all and half of the agents: a fifth of the dual step; or nothing changed, and a step much longer than
-the best. Both were found by looking for them: conjectures.
+here one thing at a time is read in another way, and the step is tuned again. Two readings meet all rates of the
+paper, both with one step for all and half of the agents: a fifth of the dual step; or nothing changed, and a step much
+longer than the best. Both were found by looking for them: conjectures.
 """
 
 from collections.abc import Callable, Mapping

@@ -140,8 +140,13 @@ def _by(rule: Any, y: str, *arguments: Any, **which: Any) -> Rule:
 def _trends(says: str, paper: str, rule: Any, *arguments: Any, **which: Any) -> list[Claim]:
     """What the paper says of all three methods, for each of them."""
     return [
-        Claim(f"{says} ({method})", paper, _by(rule, *arguments, where={"method": method}, **which), kind=kind)
-        for method, kind in ((method, FITTED if method == "FedEPM" else "measured") for method in METHODS)
+        Claim(
+            f"{says} ({method})",
+            paper,
+            _by(rule, *arguments, where={"method": method}, **which),
+            kind=FITTED if method == "FedEPM" else "measured",
+        )
+        for method in METHODS
     ]
 
 
