@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 
+from sottovoce.core.arrays import CACHE_LINE
 from sottovoce.core.compiling import Kernel, compile_for
 from sottovoce.problems.vectors import add_rows, collect, dots, spread
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
 NUMBERS_PER_BLOCK = 2048  # in rows that stay in the nearest cache while all runs use them
 WIDE = 512  # bytes of a row: few longer ones stay in the nearest cache
-CACHE_LINE = 64  # bytes, of nearly all processors
 LEAST_SQUARE = 2.0**-900  # a sum of squares above this has lost nothing that counts to underflow
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
 SOFTMAX = 1  # the code of the loss with several margins
