@@ -240,7 +240,7 @@ def _add_all(X, y, caps, code, parameter, kind, most, at_once, pairs, lanes, roo
         own_labels, own_caps = y[low:high], caps[low:high]  # whose places are known not to be negative
         for i in range(count):
             labels[i] = own_labels[i]
-        whole = -(-count // at_once) * at_once  # what is computed beyond `count` is not used, and no slow loop is left for a rest
+        whole = -(-count // at_once) * at_once  # what is computed beyond `count` is not used: no slow loop for a rest
         if len(caps):
             for i in range(count):
                 bounds[i] = own_caps[i]
