@@ -46,6 +46,7 @@ class _Declared(Counted):
     coef_: np.ndarray
     intercept_: np.ndarray
     n_features_in_: int
+    feature_names_in_: np.ndarray
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
