@@ -30,20 +30,17 @@ def optimum(data: FederatedData, objective: Objective, test: tuple[TestRows, np.
         return float(value), X.T @ (weight * loss.slope(margin, y)) + penalty.subgradient(w)
 
     options = {"maxiter": 1000, "maxcor": 100, "ftol": 0.0, "gtol": 1e-6}
-    solution = minimize(
-        value_and_gradient, np.zeros(federation.X.shape[1]), jac=True, method="L-BFGS-B", options=options
-    )
+    start = np.zeros(federation.X.shape[1])
+    solution = minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
     test_X, test_y = cast(np.ndarray, test[0]), test[1]
-    test_X = test_X if federation is rows else rows.with_ones(test_X)
-    margin = test_X @ solution.x
+    margin = (test_X if federation is rows else rows.with_ones(test_X)) @ solution.x
+    measured = metrics(loss, margin, test_y).items()
     return solution.x, {
         "method": NAME,
         "rounds": None,
         "objective": float(solution.fun),
         "test_loss": float(loss.value(margin, test_y).mean()),
-        **{
-            f"test_{name}": float(value) for name, value in metrics(loss, margin, test_y).items() if name != "confusion"
-        },
+        **{f"test_{name}": float(value) for name, value in measured if name != "confusion"},
         "bytes_up": None,
         "bytes_down": None,
         "seconds": time.perf_counter() - begun,
