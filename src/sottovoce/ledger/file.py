@@ -79,7 +79,6 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
     ) -> Self:
         """An existing ledger, verified from its first row on; of this owner and this data set, where given.
 
-        One of an older format gets a row that says so, and goes on in the new one: no row is ever rewritten.
         Opening writes the head file once, so a read-only or full disk shows before the first question.
         """
         path = Path(path).resolve()
@@ -94,8 +93,6 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
             with ledger._locked():
                 ledger._refuse_another(owner, dataset)
                 ledger._settle()
-            if store.version(ledger._connection) < chain.VERSION:
-                ledger._bring_up_to_date()
         return ledger
 
     @property
@@ -272,17 +269,6 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
                 "delta": float(budget.delta),
             }
             self._append(self._chain.next("opened", time.time(), details))
-
-    def _bring_up_to_date(self) -> None:
-        """Append one row for each newer format, then mark the file; after a crash in between, the next opening does."""
-        for version in range(self._chain.version + 1, chain.VERSION + 1):
-            with self._locked():
-                if self._chain.version < version:  # another process may have been first
-                    self._append(self._chain.next("format", time.time(), {"version": version}))
-        with self._locked():
-            store.mark_version(self._connection)
-            self._connection.execute("COMMIT")
-            self._settle()
 
     def _standing(self) -> Standing:
         with self._locked():
