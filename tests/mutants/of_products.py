@@ -201,7 +201,7 @@ MUTANTS = (
         "own-announcement-exchanged-for-another",
         "An owner does not look for its own announcement among those of all.",
         "deploy/announcing.py",
-        "if parts[own_place] != own_announcement:",
+        'if b"".join(announcements[own_place]) != own_announcement:',
         "if not own_announcement:",
         near(_RELAY, "same_name"),
         blind=_BLIND,

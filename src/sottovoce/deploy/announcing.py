@@ -24,17 +24,6 @@ from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES
 
 
 @dataclass(frozen=True)
-class Place:
-    """Who an owner is, where its things are, and what it allows."""
-
-    name: str
-    home: Path  # where its own file is
-    folder: Path  # where it keeps what it must remember
-    order: str  # names the order of its samples
-    limits: Limits
-
-
-@dataclass(frozen=True)
 class PinnedOwners:
     """What [sums] and [products] of an owner's own file have in common.
 
@@ -74,12 +63,12 @@ class Products(PinnedOwners):
 
     table: ClassVar[str] = "products"
 
-    def signing_key(self, place: Place, names: Sequence[str]) -> Ed25519PrivateKey:
-        """Its own key; refuses owners whose keys it does not know, and a key that is not its own."""
+    def signing_key(self, name: str, home: Path, names: Sequence[str]) -> Ed25519PrivateKey:
+        """Its own key; refuses owners whose keys it does not know, and a key that is not its own (that of `name`)."""
         self.check_known(names)
-        private = self.read_key(place.home)
+        private = self.read_key(home)
         public = private.public_key().public_bytes_raw().hex()
-        Limits.allow(self.owners.get(place.name) == public, "its key is not the one that [products.owners] names")
+        Limits.allow(self.owners.get(name) == public, "its key is not the one that [products.owners] names")
         return private
 
     def pinned(self, names: Sequence[str]) -> list[str]:
@@ -88,10 +77,11 @@ class Products(PinnedOwners):
 
 
 class Announced(NamedTuple):
-    """What an owner said: its nonces, end to end, and its fresh key."""
+    """What an owner said: its nonces, end to end, its fresh key, and its signature of them."""
 
     nonces: bytes
     public: bytes
+    signature: bytes
 
 
 def length(nonces: int) -> int:
@@ -118,23 +108,19 @@ def read(
 
     `nonces`: how many of them each owner announces. Its own announcement must be among them, at its own place.
     """
-    parts = cut("announcements", everyone, *map(length, nonces))
-    for place, content in enumerate(parts):
-        body, signature = content[:-SIGNATURE], content[-SIGNATURE:]
-        true = is_signed(bytes.fromhex(pinned[place]), signature, _signed(of, place, body))
+    announcements = parsed(everyone, nonces)
+    for place, (own_nonces, public, signature) in enumerate(announcements):
+        true = is_signed(bytes.fromhex(pinned[place]), signature, _signed(of, place, own_nonces + public))
         check.require(true, "announcements", "each must be signed by the key that is pinned for its owner")
-    if parts[own_place] != own_announcement:
+    if b"".join(announcements[own_place]) != own_announcement:
         raise Refused(wire.SET_UP, "announcements: it has announced something else; begin again")
-    return parsed(everyone, nonces)
+    return announcements
 
 
 def parsed(everyone: bytes, nonces: Sequence[int]) -> list[Announced]:
-    """The same of what was read before."""
-    parts = (
-        cut("announcements", part, length(count) - KEY_BYTES - SIGNATURE, KEY_BYTES, SIGNATURE)
-        for part, count in zip(cut("announcements", everyone, *map(length, nonces)), nonces, strict=True)
-    )
-    return [Announced(own_nonces, public) for own_nonces, public, _ in parts]
+    """The same, whoever signed them: of what was read before."""
+    parts = zip(cut("announcements", everyone, *map(length, nonces)), nonces, strict=True)
+    return [Announced(*cut("announcements", part, NONCE_BYTES * n, KEY_BYTES, SIGNATURE)) for part, n in parts]
 
 
 def shared(private: bytes, other: bytes) -> bytes:
