@@ -28,7 +28,7 @@ from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment.csv_file import coded, read_csv, with_label_texts
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.run_file import Settings, build_task
-from sottovoce.experiment.source import class_texts, for_loss, must_agree, read_schema, with_whole_path
+from sottovoce.experiment.source import class_texts, coded_labels, must_agree, read_schema, with_whole_path
 from sottovoce.experiment.tables import Tables, describe_task, from_table, plain_fields
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import CLIENTS
@@ -132,12 +132,12 @@ class Deployment:
         one_run = settings.runs == 0 and not settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
         settings = _with_coins(task, settings, file)
-        algorithm, split = task.algorithm, task.algorithm.layout == "columns"
+        split = task.algorithm.layout == "columns"
         needs = "columns that are split: give split, samples and holder" if split else "rows: give columns, not split"
-        check.require(bool(clients.split) == split, f"{file}, [clients]", f"{algorithm.name} is for {needs}")
-        known = ", ".join(sorted(algorithm.modes))
-        has = task.privacy.mode in algorithm.modes
-        check.require(has, file, f"{algorithm.name} has no {task.privacy.mode!r} variant (it has: {known})")
+        check.require(bool(clients.split) == split, f"{file}, [clients]", f"{task.algorithm.name} is for {needs}")
+        known = ", ".join(sorted(task.algorithm.modes))
+        has = task.privacy.mode in task.algorithm.modes
+        check.require(has, file, f"{task.algorithm.name} has no {task.privacy.mode!r} variant (it has: {known})")
         task.check_method()
         written = {"clients": plain_fields(clients), **describe_task(task), "run": plain_fields(settings)}
         written |= {} if schema is None else {"schema": schema.to_tables()}
@@ -263,14 +263,12 @@ def _stated_by(schema: Schema, table: Json, where: str) -> Json:
 def _test_set(clients: Clients, task: Task, schema: Schema | None = None) -> tuple[np.ndarray, np.ndarray] | None:
     if not clients.test:
         return None
+    loss = task.objective.loss
     if schema is not None:
-        assert schema.label is not None
-        X, y, _ = schema.encode(Path(clients.test), owners=False)
-        assert y is not None
-        return X, task.objective.loss.check_labels(for_loss(schema.label, y, task.objective.loss))
+        X, codes, _ = schema.encode(Path(clients.test), owners=False)
+        return X, loss.check_labels(coded_labels(schema, codes, loss)[0])
     X, texts, _ = read_csv(Path(clients.test), clients.label, "")
     fits = X.shape[1] == clients.columns
     check.require(fits, Path(clients.test).name, f"must have {clients.columns} columns besides the label", X.shape[1])
-    loss = task.objective.loss
     y, _ = coded(texts, clients.labels, loss, f"{Path(clients.test).name}, column {clients.label!r}")
     return X, loss.check_labels(y)

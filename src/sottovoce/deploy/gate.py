@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -139,7 +138,7 @@ def _answer(node: CurrentNode, line: socket.socket) -> None:
 def _send(line: socket.socket, message: wire.Message) -> None:
     values, body = wire.taken_apart(message)
     text = json.dumps(values).encode()
-    line.sendall(struct.pack("<Q", len(text)) + text + struct.pack("<Q", len(body)) + body)
+    line.sendall(b"".join(len(part).to_bytes(8, "little") + part for part in (text, body)))
 
 
 def _receive(line: socket.socket, most: int, seconds: float) -> tuple[Json, bytes]:
@@ -154,7 +153,7 @@ def _receive(line: socket.socket, most: int, seconds: float) -> tuple[Json, byte
 
 
 def _part(line: socket.socket, most: int, until: float) -> bytes:
-    (length,) = struct.unpack("<Q", _exactly(line, 8, until))
+    length = int.from_bytes(_exactly(line, 8, until), "little")
     check.require(length <= most, "gate", f"a part of a frame must have at most {most} bytes", length)
     return _exactly(line, length, until)
 

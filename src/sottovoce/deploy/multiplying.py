@@ -220,8 +220,7 @@ class Multiplying:
             digest = hashlib.sha256()
             for chunk in range(terms.chunks(terms.other(pair, self._m))):
                 digest.update(self._taken(pair, chunk))
-            same = digest.hexdigest() == kept["statement"]["digest"]
-            if not same:
+            if digest.hexdigest() != kept["statement"]["digest"]:
                 raise Refused(wire.BAD_ASK, "products: an owner has signed another masked table than it sent")
             others.append(kept)
         signed = [entry(*self._own_statement(pair), seed=self._seed(pair).hex()) for pair in terms.pairs_of(self._m)]

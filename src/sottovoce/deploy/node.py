@@ -164,7 +164,7 @@ class Node:
             return wire.of_bytes(self._summed(ask, run))
         if ask.what in wire.PRODUCTS:
             return wire.of_bytes(Multiplying(self, ask, run).step())
-        if ask.what in (wire.SCORE_BEGIN, wire.SCORES):
+        if ask.what in wire.SCORING:
             if self._memory(ask, run).last is None:
                 raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
             return wire.of_bytes(Scoring(self, ask, run).step())
@@ -287,7 +287,8 @@ class Node:
             raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
         if not self.limits.paced:
             return OwnerLedgers([ledger], Budget(*budget), ask.experiment)
-        self._recent = Recent.of(ledger, self._recent)
+        if self._recent is None or self._recent.ledger is not ledger:  # or it is of one that was opened before
+            self._recent = Recent(ledger)
         check_hour(self.limits, self._recent)
         return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)
 

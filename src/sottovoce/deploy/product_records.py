@@ -119,9 +119,8 @@ def check_rows(signed: Statement, signature: bytes, key: str, seed: bytes, table
     check.require(same, who, "are not those of the masked table that it signed: it multiplied others")
     squares = np.square(table.astype(np.float64))  # whole numbers far below 2^53, or far too large
     columns = shape[1] - signed.slopes
-    long = (squares[:, :columns].sum(axis=1) > signed.longest) | (
-        squares[:, columns:].sum(axis=1) > UNIT * LABEL_REACH**2
-    )
+    long = squares[:, :columns].sum(axis=1) > signed.longest
+    long |= squares[:, columns:].sum(axis=1) > UNIT * LABEL_REACH**2
     check.require(not long.any(), who, "are longer than they may be: the noise on the others' columns hid too little",
                   f"{int(long.sum())} rows")  # fmt: skip
 

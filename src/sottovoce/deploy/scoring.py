@@ -162,9 +162,8 @@ class Scoring:
         if not path.exists():
             whole_files.replace_file(path, digest.encode())
         elif path.read_text().strip() != digest:
-            raise Refused(
-                wire.ANSWERED, "scores: another model of this experiment was used before, and there is one only"
-            )
+            why = "scores: another model of this experiment was used before, and there is one only"
+            raise Refused(wire.ANSWERED, why)
 
     def _check_pace(self, count: int) -> None:
         """Refuse to be asked for more than the owner allows in 24 hours; refused ids count too, or one could guess."""

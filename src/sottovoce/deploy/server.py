@@ -132,16 +132,12 @@ def _facts(deployment: Deployment, charges: Charges | None, predicts: bool) -> J
 
 
 def _must_fit(deployment: Deployment, met: Mapping[int, Status], least: int) -> None:
-    if len(met) < least:
-        missing = [name for client, name in enumerate(deployment.clients.names) if client not in met]
-        why = (
-            "" if least == deployment.clients.least else "; batches are drawn, so the noise depends on everyone's size"
-        )
-        why = "; all must be seen to have the same samples" if deployment.clients.split else why
-        raise TooFewAnswers(
-            f"app: {len(met)} clients are there and {least} must be{why}. Missing: {', '.join(missing)}"
-        )
     clients = deployment.clients
+    if len(met) < least:
+        missing = ", ".join(name for client, name in enumerate(clients.names) if client not in met)
+        why = "" if least == clients.least else "; batches are drawn, so the noise depends on everyone's size"
+        why = "; all must be seen to have the same samples" if clients.split else why
+        raise TooFewAnswers(f"app: {len(met)} clients are there and {least} must be{why}. Missing: {missing}")
     for client, status in met.items():
         who, columns = f"client {clients.names[client]!r}", clients.split[client] if clients.split else clients.columns
         check.require(status.columns == columns, who, f"must have {columns} columns", status.columns)

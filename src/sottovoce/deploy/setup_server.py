@@ -39,10 +39,8 @@ class ServerSettings:
     operator_port: int
 
     def __post_init__(self) -> None:
-        for name in ("port", "operator_port"):
-            check.require(
-                0 < getattr(self, name) < 2**16, "server", f"{name} must be from 1 to 65535", getattr(self, name)
-            )
+        for name, port in {"port": self.port, "operator_port": self.operator_port}.items():
+            check.require(0 < port < 2**16, "server", f"{name} must be from 1 to 65535", port)
         apart = self.port != self.operator_port
         check.require(apart, "server", "nodes and the operator must have different ports", self.port)
 

@@ -54,7 +54,7 @@ def prepare(folder: Path, file: Path, out: Path | None, name: str) -> Job:
     free = not out.exists() or not any(out.iterdir())
     hint = f"Choose another --out; or go on with it: sottovoce server train {folder} --resume {out}"
     check.require(free, str(out), "there is a run already", hint=hint)
-    app_folder.write(app, to_toml(deployment.tables), out, (folder / progress.FILE).absolute())
+    app_folder.write(app, to_toml(deployment.tables), out, progress=str((folder / progress.FILE).absolute()))
     return Job(folder, app, out)
 
 
@@ -68,9 +68,10 @@ def prediction(folder: Path, run: Path, ids: Path, out: Path, name: str) -> Job:
     text = (before.app / "sottovoce_app" / "run.toml").read_text(encoding="utf-8")
     rule = "predictions between machines are for masked-moments; use sottovoce predict on rows with all columns"
     check.require(tomllib.loads(text)["algorithm"]["name"] == "masked-moments", str(run), rule)
-    app, files = (folder / setup_server.APPS / name).absolute(), (ids.absolute(), out.absolute())
-    experiment = str(app_folder.config_of(before.app)["experiment"])
-    app_folder.write(app, text, before.out, (folder / progress.FILE).absolute(), experiment, files)
+    app = (folder / setup_server.APPS / name).absolute()
+    files = {"progress": folder / progress.FILE, app_folder.IDS: ids, "predictions": out}
+    settings = {key: str(path.absolute()) for key, path in files.items()}
+    app_folder.write(app, text, before.out, experiment=app_folder.config_of(before.app)["experiment"], **settings)
     return Job(folder, app, out.absolute(), trains=False)
 
 

@@ -26,7 +26,6 @@ from sottovoce.ledger.histories import MOST_CHARACTERS
 FORMAT = 3  # of messages; another one is refused
 Packed = dict[str, tuple[tuple[int, ...], bytes]]  # by name: shape, and little-endian float64
 MOST_ARRAYS = 64
-MOST_CHARGES = MOST_CHARACTERS  # of the rows of a ledger in a status
 MOST_BYTES = 2**30  # of all arrays of a message
 LONGEST_TEXT = 2**20  # of all texts in a message
 LONGEST_TERMS = 1 << 16
@@ -44,9 +43,9 @@ BEGIN, AGREE, DEAL = "products-begin", "products-agree", "products-deal"
 SEND, TAKE, FORGET = "products-send", "products-take", "products-forget"
 PRODUCTS = (BEGIN, AGREE, DEAL, SEND, TAKE, FORGET)
 # After it, scores of new samples (`scoring.py`).
-SCORE_BEGIN, SCORES = "scores-begin", "scores"
+SCORING = SCORE_BEGIN, SCORES = "scores-begin", "scores"
 
-WHATS = (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS, *PRODUCTS, SCORE_BEGIN, SCORES)
+WHATS = (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS, *PRODUCTS, *SCORING)
 
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
@@ -165,7 +164,8 @@ class Status(Message):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.require(len(self.charges) <= MOST_CHARGES, "Status", f"charges must be at most {MOST_CHARGES} long")
+        short = len(self.charges) <= MOST_CHARACTERS
+        check.require(short, "Status", f"charges must be at most {MOST_CHARACTERS} long")
         check.require(0 < len(self.name) <= 200 and self.name.isprintable(), "Status", "name must be one line of text")
         check.require(not self.order or is_hex(self.order), "Status", "order must be 64 hex digits")
 

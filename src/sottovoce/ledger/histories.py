@@ -157,10 +157,7 @@ History = Counted | Kept | Stated
 
 def added(spent: Iterable[Mapping[Event, int]]) -> Spent:
     """Charges of several histories together."""
-    total: Counter[Event] = Counter()
-    for one in spent:
-        total.update(one)
-    return dict(total)
+    return dict(sum(map(Counter, spent), Counter[Event]()))
 
 
 # ------------------------------------------------------------------------------------------ reading what is not trusted

@@ -3,6 +3,7 @@
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -155,13 +156,10 @@ class OwnerLedgers:
             ledger.close()
 
     def _charge_one(self, ledger: FileLedger, event: Event, round: int, question: int) -> None:
-        for again in count():
-            try:
-                number = question + again * _AGAIN
+        for number in count(question, _AGAIN):
+            with suppress(AlreadyCharged):  # and its answer lost: then this is a new answer, under a number of its own
                 ledger.charge(event, run=self.run, round=round, question=number, purpose=self._purpose)
-            except AlreadyCharged:
-                continue  # it was charged and its answer lost: this is a new answer, under a number of its own
-            return
+                return
 
 
 def new_run() -> str:

@@ -12,7 +12,7 @@ The parts are Flower's own: its HTTP client, which knows the requests, and its s
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -82,12 +82,9 @@ class Line:
     def leave(self, request: DeactivateNodeRequest) -> None:
         """Tell the server that this client goes, if it can be told in a few seconds."""
         before, self.fleet._client.timeout = self.fleet._client.timeout, 5.0
-        try:
+        with suppress(Trouble):
             self.call(self.fleet.DeactivateNode, request)
-        except Trouble:
-            pass
-        finally:
-            self.fleet._client.timeout = before
+        self.fleet._client.timeout = before
 
     def call(self, work: Callable[Request, Got], *request: Request.args, **options: Request.kwargs) -> Got:
         """What a request of `fleet` returns; or `Trouble`, in words."""

@@ -119,13 +119,9 @@ def start(arguments: list[str]) -> None:
     log.addHandler(logging.StreamHandler())
 
     def run(app: "FastAPI", host: str, port: int, **settings: Any) -> None:
-        check.require(
-            _is_loopback(host),
-            "flower superlink",
-            "--host must be this machine's loopback: whoever reaches it can start any app, here and on every node",
-            host,
-            "Leave --host out, and let nodes in by --fleet 0.0.0.0:PORT",
-        )
+        rule = "--host must be this machine's loopback: whoever reaches it can start any app, here and on every node"
+        hint = "Leave --host out, and let nodes in by --fleet 0.0.0.0:PORT"
+        check.require(_is_loopback(host), "flower superlink", rule, host, hint)
         entrance: ASGIApp = app
         sockets = [_listening(host, port)]
         lighten(app)
