@@ -75,9 +75,8 @@ class Clients:
         if self.records is not None:
             check.whole("clients", at_least=len(self.names), records=self.records)
         check.require(bool(self.test) == bool(self.label), "clients", "label = a column goes with test = a CSV file")
-        check.require(
-            all(map(is_hex, self.signing_keys)), "clients", "signing_keys must be of 64 hex digits each", hint=MAKE_KEY
-        )
+        whole = all(map(is_hex, self.signing_keys))
+        check.require(whole, "clients", "signing_keys must be of 64 hex digits each", hint=MAKE_KEY)
 
     def _check_split(self) -> None:
         n = len(self.names)

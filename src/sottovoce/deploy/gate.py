@@ -118,9 +118,8 @@ def _make_room(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
         except OSError as error:
-            raise check.InvalidInput(
-                f"{path}: exists already, and whether a gate is open there is not known ({error})"
-            ) from None
+            why = f"exists already, and whether a gate is open there is not known ({error})"
+            raise check.InvalidInput(f"{path}: {why}") from None
     raise check.InvalidInput(f"{path}: exists already, and another gate is open there")
 
 

@@ -145,9 +145,8 @@ def _parts(text: str, kind: str) -> list[str]:
         text = whole_files.read_text(path).strip()
     words = text[:_LONGEST].split()
     first_word = words[0] if words else ""
-    other = next((whose for name, whose in _WHOSE.items() if name == first_word and name != kind), "")
-    if other:
-        raise check.InvalidInput(f"line: this is {other}; what is needed here is {_WHOSE[kind]}")
+    if first_word in _WHOSE and first_word != kind:
+        raise check.InvalidInput(f"line: this is {_WHOSE[first_word]}; what is needed here is {_WHOSE[kind]}")
     rule = f"must be {_WHOSE[kind]}, or a file that holds it"
     check.require(first_word == kind, "line", rule, text[:40], "Copy the whole line, from its first word on")
     return words[1:]

@@ -129,10 +129,9 @@ class MultipliedRemote(Remote):
         for m, reply in silent.items():
             if reply.code == wire.SET_UP or (reply.code == wire.ANSWERED and what == wire.BEGIN):
                 raise Again(self._why(m, reply))
-            scores = what in wire.SCORING
-            go_on = "" if scores else f". Run the app again to go on from round {k}"
-            rule = f"{what if scores else f'round {k}'}: every owner is needed{go_on}"
-            raise TooFewAnswers(f"{rule}. Silent: {self._why(m, reply)}")
+            if what in wire.SCORING:
+                raise TooFewAnswers(f"{what}: every owner is needed. Silent: {self._why(m, reply)}")
+            raise self._too_few(k, "every owner is needed", {m: reply})
         return answers
 
     def saved(self) -> None:

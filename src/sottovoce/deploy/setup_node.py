@@ -173,9 +173,8 @@ def usual_losses(classes: int) -> Sequence[str]:
 
 def _services(choices: NodeChoices, home: Path, compose: bool) -> dict[str, str]:
     name, words = f"sottovoce-node-{choices.name}", ("node", "start", str(home / FILE))
-    mounts = {home: False, home / MEMORY: True} | (
-        {} if home in choices.csv.parents else {choices.csv.absolute(): False}
-    )
+    outside = {} if home in choices.csv.parents else {choices.csv.absolute(): False}
+    mounts = {home: False, home / MEMORY: True} | outside
     return services.files(name, words, home, _MOST_MEMORY, mounts, [] if compose else None)
 
 

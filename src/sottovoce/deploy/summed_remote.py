@@ -41,7 +41,7 @@ class SummedRemote(Remote):
         return stated_in(self._deployment.task)[0]
 
     def exchange(self, algorithm: Method, down: State, active: np.ndarray, k: int) -> Exchange | None:
-        nobody = Exchange(None, np.zeros(self.n, dtype=bool))
+        answered = np.zeros(self.n, dtype=bool)
         if (~self._spent).sum() < self._least:
             return None
         if self._server is None or self._broken or k > self._server.plan.last:
@@ -55,8 +55,7 @@ class SummedRemote(Remote):
         except Unopened as error:
             log.warning("round %d: %s; it stays charged, and the next one has fresh noise", k, error)
             self._server = None
-            return nobody
-        answered = np.zeros(self.n, dtype=bool)
+            return Exchange(None, answered)
         answered[[self._roster[place] for place in members]] = True
         if not answered.all():
             missing = (self._deployment.clients.names[client] for client in np.flatnonzero(~answered))

@@ -22,6 +22,7 @@ from sottovoce.deploy.multiplied_remote import read_ids
 from sottovoce.experiment import run_file, store
 from sottovoce.experiment.tables import to_toml
 
+_PROGRAM = (sys.executable, "-m", "sottovoce")
 _PATIENCE = 120.0  # seconds for a server to start, on a busy machine too
 
 
@@ -120,7 +121,7 @@ def _server(folder: Path, settings: setup_server.ServerSettings) -> Iterator[Non
     """This folder's server, for as long as a run takes; its words go to server.log."""
     path = folder / "server.log"
     with path.open("ab") as log:
-        process = subprocess.Popen([*_own_program(), "server", "start", str(folder)], stdout=log, stderr=log)
+        process = subprocess.Popen([*_PROGRAM, "server", "start", str(folder)], stdout=log, stderr=log)
     try:
         until = time.monotonic() + _PATIENCE
         while not setup_server.listens(settings.operator_port):
@@ -135,14 +136,10 @@ def _server(folder: Path, settings: setup_server.ServerSettings) -> Iterator[Non
         process.kill()
 
 
-def _own_program() -> list[str]:
-    return [sys.executable, "-m", "sottovoce"]
-
-
 def _flower(
     folder: Path, command: str, what: str, *more: str, captured: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Flower's own commands about the server of this folder."""
-    words = [*_own_program(), "flower", command, what, setup_server.CONNECTION, *more]
+    words = [*_PROGRAM, "flower", command, what, setup_server.CONNECTION, *more]
     environment = {**os.environ, "FLWR_HOME": str((folder / setup_server.FLOWER).absolute())}
     return subprocess.run(words, env=environment, check=False, capture_output=captured, text=True)

@@ -74,10 +74,8 @@ def server_app(run_file: str | Path) -> ServerApp:
 
         try:
             if IDS in config:
-                files = Path(str(config[IDS])), Path(str(config["predictions"]))
-                log.info(
-                    "wrote %d predictions to %s", predict_ids(deployment, name, progress, folder, *files), files[1]
-                )
+                ids, out = Path(str(config[IDS])), Path(str(config["predictions"]))
+                log.info("wrote %d predictions to %s", predict_ids(deployment, name, progress, folder, ids, out), out)
                 progress.ended()
                 return
             result = serve(deployment, name, progress, folder, after_round)
@@ -86,9 +84,8 @@ def server_app(run_file: str | Path) -> ServerApp:
             progress.ended(str(error), done=False)
             raise
         progress.ended(result.stopped)
-        log.info(
-            "saved in %s. %s", folder, f"Stopped early, {result.stopped}." if result.stopped else "All rounds done."
-        )
+        end = f"Stopped early, {result.stopped}." if result.stopped else "All rounds done."
+        log.info("saved in %s. %s", folder, end)
         log.info("Privacy: %s", result.guarantee)
 
     return app

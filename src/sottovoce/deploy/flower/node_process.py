@@ -248,9 +248,8 @@ class _Session:
             objects = get_all_nested_objects(reply)
             try:
                 wanted = self._patiently(self._line.fleet.PushMessages)(request)
-                push = make_push_object_fn_protobuf(
-                    self._patiently(self._line.fleet.PushObject), self.node, run_id, wanted.session_id
-                )
+                push_one = self._patiently(self._line.fleet.PushObject)
+                push = make_push_object_fn_protobuf(push_one, self.node, run_id, wanted.session_id)
                 push_objects(objects, push, object_ids_to_push=set(wanted.objects_to_push))
             except ObjectPushError:
                 raise Trouble("the server could not store an answer, and will ask for it again", passing=True) from None
