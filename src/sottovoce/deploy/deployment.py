@@ -216,21 +216,18 @@ def _multiplied(task: Task, clients: Clients, schema: Schema | None, where: str)
         counts = tuple(len(schema.parties[name]) + (schema.bias and name == clients.holder) for name in clients.names)
         nobody = replace(nobody, bias=schema.bias, row_bound=schema.row_bound, shares=counts)
     task, names = task.settled(nobody), clients.names
-    assert task.split is not None
-    usual = usual_dealers(task.split)
+    split, samples = task.masked_moments.split, task.masked_moments.samples
+    usual = usual_dealers(split)
     chosen = tuple(names.index(check.one_of(where, "dealers", name, names)) for name in clients.dealers) or usual
-    assert clients.samples is not None
-    Terms(task.split, clients.samples, "0" * 64, names, chosen)  # checks who deals
+    Terms(split, samples, "0" * 64, names, chosen)  # checks who deals
     dealers = () if COORDINATOR in chosen else tuple(names[dealer] for dealer in chosen)
     return task, replace(clients, least=len(names), dealers=dealers)
 
 
 def _blank_columns(clients: Clients, task: Task) -> VerticalFederation:
-    assert clients.samples is not None
-    csr_array = import_module("scipy.sparse").csr_array
-    parts = tuple(csr_array((clients.samples, width)) for width in clients.split)
-    labels = blank_labels(task.objective.loss, clients.samples)
-    return VerticalFederation(parts, labels, clients.names, clients.holding)
+    csr_array, samples = import_module("scipy.sparse").csr_array, clients.samples or 0
+    parts = tuple(csr_array((samples, width)) for width in clients.split)
+    return VerticalFederation(parts, blank_labels(task.objective.loss, samples), clients.names, clients.holding)
 
 
 def _with_coins(task: Task, settings: Settings, file: str) -> Settings:

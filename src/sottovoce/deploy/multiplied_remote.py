@@ -57,13 +57,10 @@ class MultipliedRemote(Remote):
         )
 
     def _terms(self, number: int) -> Terms:
-        deployment = self._deployment
-        split, clients = deployment.task.split, deployment.clients
-        assert split is not None
-        assert clients.samples is not None
+        algorithm, clients = self._deployment.task.masked_moments, self._deployment.clients
         attempt = hashlib.sha256(f"{self._name} {number}".encode()).hexdigest()  # a restarted server finds it again
-        dealers = tuple(clients.names.index(name) for name in clients.dealers) or usual_dealers(split)
-        return Terms(split, clients.samples, attempt, clients.names, dealers)
+        dealers = tuple(clients.names.index(name) for name in clients.dealers) or usual_dealers(algorithm.split)
+        return Terms(algorithm.split, algorithm.samples, attempt, clients.names, dealers)
 
     def _prepare(self, terms: Terms, k: int) -> None:
         """All steps before the round."""

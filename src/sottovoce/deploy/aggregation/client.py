@@ -132,7 +132,7 @@ class Client:
         u = numbers()  # R1: charge, x + ξ
         good = u.dtype == np.uint64 and u.shape == (width,)
         check.require(good, "sums", f"an upload must have {width} unsigned integers of 64 bits")
-        masked = messages.pack_numbers(u + mask)  # R1: y_i, modulo 2^64
+        masked = (u + mask).astype("<u8").tobytes()  # R1: y_i, modulo 2^64
         fresh = replace(state, k=k, question=question, signed=None, given=False, reply=masked)
         self._settle(fresh)  # R1: on disk; p_i^k, b_i^k, earlier shares are deleted
         return masked  # R1 →
