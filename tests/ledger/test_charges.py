@@ -53,7 +53,7 @@ def test_the_rows_of_a_ledger_travel_whole_and_say_neither_owner_nor_data(tmp_pa
     assert kept.fault() == ""
     assert kept.spent()[GRID] == 2
     assert "hospital" not in json.dumps(kept.to_dict())
-    hidden = [row._replace(details=None) if row.sequence == 2 else row for row in kept.rows]
+    hidden = [row._replace(details="") if row.sequence == 2 else row for row in kept.rows]
     assert "row 2 withholds what it says, which only the first may" in Kept(tuple(hidden)).fault()
 
 

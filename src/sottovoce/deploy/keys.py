@@ -44,10 +44,8 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
         files[f"{name}.key"], files[f"{name}.pub"] = key_pair()
     with whole_files.new_folder(folder) as made:
         for name, content in files.items():
-            private = name.endswith(".key")
-            whole_files.write_content(made / name, content, PRIVATE if private else 0o666)
-            if not private:
-                (made / name).chmod(0o644)
+            whole_files.write_content(made / name, content, PRIVATE)
+            (made / name).chmod(PRIVATE if name.endswith(".key") else 0o644)
     return list(files)
 
 

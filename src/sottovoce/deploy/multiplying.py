@@ -138,12 +138,10 @@ class Multiplying:
         check.require(mine, "products", "it deals to no such pair, or these are not the two seeds")
         a, b = self._split.pairs[pair]
         first, second = self._key(pair, a), self._key(pair, b)
-        seeds = (
-            first.unsealed("first", _SEED, boxes[:SEALED_SEED]),
-            second.unsealed("second", _SEED, boxes[SEALED_SEED:]),
-        )
+        seed = first.unsealed("first", _SEED, boxes[:SEALED_SEED])
+        other_seed = second.unsealed("second", _SEED, boxes[SEALED_SEED:])
         self._once(f"dealt-{pair}", hashlib.sha256(boxes).digest(), "it has dealt to this pair, for other seeds")
-        product = dealt(*seeds, self._attempt(pair))
+        product = dealt(seed, other_seed, self._attempt(pair))
         return second.sealed("first", _PRODUCT, product.astype("<u8").tobytes())
 
     # ----------------------------------------------------------------------------------------------- masked tables

@@ -1,6 +1,7 @@
 """A client's own rows: the [node] and [data] of its file, read once and checked before anybody asks."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import shorten_rows
+from sottovoce.core.files import number_or_nan
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
@@ -143,12 +145,9 @@ class Own:
             fix = "Name it in labels too, or drop these rows"
             check.every_row("data", "labels must name every class", unknown, "has another", fix)
         if False in kinds:
-            try:
-                fine = np.isfinite(np.array(texts, dtype=np.float64))
-            except ValueError:
-                fine = np.zeros(len(texts), dtype=bool)
+            numbers = all(math.isfinite(number_or_nan(text)) for text in texts)
             rule = "labels must be finite numbers, since the limits allow a loss for numbers"
-            check.require(bool(fine.all()), "data", rule, hint="Leave that loss out of the limits")
+            check.require(numbers, "data", rule, hint="Leave that loss out of the limits")
 
     def coded(self, texts: list[str], loss: Loss) -> np.ndarray:
         """Labels as the loss wants them. What is refused follows from the declared classes alone."""

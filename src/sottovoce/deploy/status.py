@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections import Counter
 from contextlib import closing
+from functools import reduce
 from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
@@ -61,16 +62,9 @@ def server_status(folder: Path) -> Json:
     for name in sorted(known.keys() | clients.keys()):
         since = there.get(_pem(known[name])) if name in known else None
         reported = clients.get(name, {})
-        nodes.append(
-            {
-                "name": name,
-                "there": since is not None,
-                "since": since or "",
-                **{key: reported.get(key) for key in ("round", "said", "epsilon", "limit", "delta")},
-                "when": _clock(reported.get("when")),
-                "reported": _clock(reported.get("reported")),
-            }
-        )
+        told = {key: reported.get(key) for key in ("round", "said", "epsilon", "limit", "delta")}
+        times = {key: _clock(reported.get(key)) for key in ("when", "reported")}
+        nodes.append({"name": name, "there": since is not None, "since": since or "", **told, **times})
     shown = {key: run.get(key) for key in ("state", "why", "round", "rounds", "folder")} if run else None
     if shown is not None:
         if not up and shown["state"] not in progress.ENDED:
@@ -140,9 +134,7 @@ def _ledger_rows(path: Path) -> list[Entry]:
     with store.clear_errors(path, 5.0):
         with _read_only(path) as connection:
             rows = store.rows(connection, "ORDER BY sequence")
-        chain = Chain()
-        for row in rows:
-            chain = chain.after(row)
+        reduce(Chain.after, rows, Chain())
     return [row for row in rows if row.kind == "charge"]
 
 

@@ -243,12 +243,10 @@ def pack(message: State) -> Packed:
 def unpack(packed: Packed, kind: type[codec.Message], allowed: Mapping[str, Sequence[int]]) -> codec.Message:
     """A message of one client from what came in; whatever is not of the allowed widths is refused unread."""
     shapes.fitting_widths(kind, allowed, {name: shape for name, (shape, _) in packed.items()})
+    arrays = {}
     for name, (shape, data) in packed.items():
         check.require(len(data) == 8 * math.prod(shape), kind.__name__, f"{name} must have 8 bytes a number", len(data))
-    arrays = {
-        name: np.frombuffer(data, dtype="<f8").astype(np.float64).reshape(shape)
-        for name, (shape, data) in packed.items()
-    }
+        arrays[name] = np.frombuffer(data, dtype="<f8").astype(np.float64).reshape(shape)
     return codec.from_arrays(kind, arrays)
 
 

@@ -28,6 +28,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Generator
+from functools import reduce
 from pathlib import Path
 from typing import Self
 
@@ -174,10 +175,7 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
     def verify(self) -> None:
         """Check everything again, from the first row on: file, triggers, every hash, the head. LedgerError if not."""
         with self._locked(check_schema=True):
-            from_first_row = Chain()
-            for entry in self._rows("ORDER BY sequence"):
-                from_first_row = from_first_row.after(entry)
-            if from_first_row != self._chain:
+            if reduce(Chain.after, self._rows("ORDER BY sequence"), Chain()) != self._chain:
                 raise BrokenLedger("its rows are not those that were read before: it was replaced")
 
     def close(self) -> None:
@@ -221,8 +219,7 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
             if not added or (added[0].sequence, added[0].hash) != (known.sequence, known.hash):
                 raise BrokenLedger("rows that were read before are gone: it was cut off or replaced")
             del added[0]
-        for entry in added:
-            self._chain = self._chain.after(entry)
+        self._chain = reduce(Chain.after, added, known)
         if self._chain.sequence < 0:
             raise BrokenLedger("it has no rows")
         return self._chain.missing_row(chain.read_head(self.path))

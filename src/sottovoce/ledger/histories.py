@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
@@ -31,19 +31,6 @@ _MOST_BYTES = 2**25  # of the same, unpacked
 MOST_KINDS = 256  # different kinds of answer in one history: an accountant takes its time for each
 
 Spent = dict[Event, int]
-
-
-class Row(NamedTuple):
-    """A row of an owner's ledger as it may leave its owner: `details` of the first one are withheld."""
-
-    sequence: int
-    kind: str
-    time: float
-    run: str | None
-    round: int | None
-    question: int | None
-    details: str | None
-    hash: str
 
 
 @dataclass(frozen=True)
@@ -86,14 +73,13 @@ def _chain(entries: Iterable[tuple[Event, int]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Kept:
-    """The rows of an owner's ledger file."""
+    """The rows of an owner's ledger file; the details of the first are withheld, ""."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Entry, ...]
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> "Kept":
-        rows = (Row(*entry) for entry in entries)
-        return cls(tuple(row._replace(details=None) if row.kind == "opened" else row for row in rows))
+        return cls(tuple(row._replace(details="") if row.kind == "opened" else row for row in entries))
 
     def spent(self, run: str | None = None) -> Spent:
         """What all runs were charged, or one of them."""
@@ -105,7 +91,7 @@ class Kept:
 
     def fault(self) -> str:
         """Why this is not an untouched ledger; "" if nothing speaks against it."""
-        if not self.rows or (self.rows[0].kind, self.rows[0].details) != ("opened", None):
+        if not self.rows or (self.rows[0].kind, self.rows[0].details) != ("opened", ""):
             return "its first row is missing, or says more than a hash"
         keys = [(row.run, row.round, row.question) for row in self.rows if row.kind == "charge"]
         if len(set(keys)) < len(keys):
@@ -113,7 +99,7 @@ class Kept:
         for before, row in zip(self.rows, self.rows[1:], strict=False):
             if row.sequence != before.sequence + 1 or self.rows[0].sequence != 0:
                 return f"row {before.sequence + 1} is missing"
-            if row.details is None:
+            if not row.details:
                 return f"row {row.sequence} withholds what it says, which only the first may"
             if link(before.hash, row[:-1]) != row.hash:
                 return f"row {row.sequence} does not match its hash: it, or a row before it, was changed"
@@ -122,13 +108,13 @@ class Kept:
         return ""
 
     def to_dict(self) -> Json:
-        return {"rows": [row._asdict() for row in self.rows]}
+        return {"rows": [row._asdict() | {"details": row.details or None} for row in self.rows]}
 
     @cached_property
     def _events(self) -> list[tuple[str | None, Event]]:
         """The run and the event of each charge."""
         charges = (row for row in self.rows if row.kind == "charge")
-        return [(row.run, known_event(json.loads(row.details or "{}")["event"])) for row in charges]
+        return [(row.run, known_event(json.loads(row.details)["event"])) for row in charges]
 
 
 @dataclass(frozen=True)
@@ -181,12 +167,13 @@ def read_history(packed: Json) -> History:
     raise ValueError(f"a history of kind {kind!r}")
 
 
-def _read_row(packed: Json) -> Row:
-    _refuse_other_keys(packed, Row._fields)
-    row = Row(**packed)
+def _read_row(packed: Json) -> Entry:
+    _refuse_other_keys(packed, Entry._fields)
+    withheld: Json = {"details": ""} if packed["details"] is None else {}
+    row = Entry(**packed | withheld)
     for number in (row.sequence, row.round or 0, row.question or 0):
         whole(number)
-    texts: list[object] = [row.kind, row.hash, row.run or "", row.details or ""]
+    texts: list[object] = [row.kind, row.hash, row.run or "", row.details]
     if not all(isinstance(text, str) for text in texts) or type(row.time) is not float:
         raise ValueError("a row has a value of another type than it must")
     return row
@@ -224,7 +211,7 @@ def pack_rows(entries: Sequence[Entry]) -> str:
     Each hash follows from the one before, so only the first and the last one are sent.
     """
     rows = Kept.of(entries).rows
-    sent = [(*(row._replace(hash="") if row.details else row), None) for row in rows]  # null ends a row in format 3
+    sent = [(*row[:-2], row.details or None, "" if row.details else row.hash, None) for row in rows]
     content = json.dumps({"rows": sent, "end": rows[-1].hash}, separators=(",", ":"))
     text = base64.b64encode(zlib.compress(content.encode(), 9)).decode()
     return text if len(text) <= MOST_CHARACTERS else ""
@@ -238,9 +225,9 @@ def unpack_rows(text: str) -> Kept:
         if not reader.eof:
             raise ValueError("it is too long, or cut off")
         packed = json.loads(raw)
-        rows = [_read_row(dict(zip(Row._fields, row[:-1], strict=True))) for row in packed["rows"]]
+        rows = [_read_row(dict(zip(Entry._fields, row[:-1], strict=True))) for row in packed["rows"]]
         for place, row in enumerate(rows):
-            if place and row.details is not None:
+            if place and row.details:
                 rows[place] = row._replace(hash=link(rows[place - 1].hash, row[:-1]))
         kept = Kept(tuple(rows))
         fault = kept.fault() or ("" if kept.end == packed["end"] else "its last row is not the one it names")

@@ -26,6 +26,7 @@ _AGAIN = 2**32  # added to the number of a question that has to be paid again: n
 _SPLIT = "training, held out by key "
 
 Places = NDArray[np.intp]  # of clients on this machine
+Rows = tuple[np.ndarray, np.ndarray]  # features and labels of one of them
 
 
 class OwnerLedgers:
@@ -53,14 +54,7 @@ class OwnerLedgers:
                 self._this_run.recall(event, client, answers)
 
     @classmethod
-    def open(
-        cls,
-        folder: Path,
-        names: Sequence[str],
-        data: Sequence[tuple[np.ndarray, np.ndarray]],
-        budget: Budget,
-        run: str = "",
-    ) -> Self:
+    def open(cls, folder: Path, names: Sequence[str], data: Sequence[Rows], budget: Budget, run: str = "") -> Self:
         """Open each client's ledger in `folder`, or create it with `budget`. Without a `run` it is a new one.
 
         An existing one keeps its own epsilon, which may be more or less than this run would spend; its delta must be

@@ -82,9 +82,8 @@ class Client:
         held = self._split(pairs)
         boxes = b"".join(self._seal(run, peer, box, held[peer.i]) for peer in peers if peer.i != self.i)
         keys = [b"".join(peer.keys[place] for peer in peers) for place in range(plan.rounds)]
-        self._store.write_all(
-            {secrets_of(plan.first + place): pairs[place] + keys[place] for place in range(plan.rounds)}
-        )
+        of_rounds = {secrets_of(plan.first + place): pairs[place] + keys[place] for place in range(plan.rounds)}
+        self._store.write_all(of_rounds)
         self._store.write(OF_STAGE[SHARED], box + b"".join(peer.box for peer in peers) + held[self.i] + boxes)
         self._settle(State(SHARED, plan.digest, state.attempt, run))
         return boxes  # S2 →
