@@ -60,8 +60,7 @@ def plan(
     # Which units and observers there are, `Proven` checks.
     of_what, seen_by = cast(Literal["record", "client"], unit), cast(Literal["server", "sums"], observer)
     privacy = Proven(epsilon, delta, unit=of_what, observer=seen_by, least=least, colluders=colluders)
-    sizes = [rows] * clients
-    problem = Problem(sizes, features, privacy, objective, row_bound, best, target, seed, balance)
+    problem = Problem([rows] * clients, features, privacy, objective, row_bound, best, target, seed, balance)
     with terminal.output_folder(out, "plan") as path:
         with terminal.progress(quiet) as progress:
             chosen = forecast.forecast(forecast.choose(problem, progress), progress)

@@ -43,8 +43,7 @@ class PinnedOwners:
         for name, key in self.owners.items():
             rule = f"the key of {name!r} must be 64 hex digits"
             check.require(wire.is_hex(key), self.table, rule, hint="Ask its owner for it")
-        distinct = len(set(self.owners.values())) == len(self.owners)
-        check.require(distinct, self.table, "two owners have the same key")
+        check.require(len(set(self.owners.values())) == len(self.owners), self.table, "two owners have the same key")
 
     def check_known(self, names: Sequence[str]) -> None:
         """Refuse owners whose keys it does not know."""

@@ -54,8 +54,7 @@ class Assignment:
             deep = len(ask.task) > LONGEST_TASK or _DEEP.search(ask.task)  # reading such keys takes time without bound
             check.require(not deep, "task", f"must have at most {LONGEST_TASK} characters, and keys of few parts")
             tables = tomllib.loads(ask.task)
-            good = all(isinstance(table, dict) for table in tables.values())
-            check.require(good, "task", "must hold tables only")
+            check.require(all(isinstance(table, dict) for table in tables.values()), "task", "must hold tables only")
             check.require("seed" in tables.get("run", {}), "task, [run]", "needs seed = ...")
             task, settings = build_task(tables, "task")
             check.require(settings.runs == 0, "task, [run]", "runs must be 0: a client answers for one run")
@@ -164,7 +163,7 @@ class Run:
     """What is asked in it, the client's labels, and the client behind its door. `number`: of the client."""
 
     def __init__(self, assignment: Assignment, X: np.ndarray, y: np.ndarray, number: int) -> None:
-        self.assignment, self._X, self.y, self._number = assignment, X, y, number
+        self.assignment, self._X, self.y, self.number = assignment, X, y, number
         split = assignment.task.split
         self._multiplied_labels = y if split is not None and split.holder == number else None
         self.clients: LocalClients | None = None
@@ -175,7 +174,7 @@ class Run:
     def table(self) -> np.ndarray:
         """What is multiplied, where products are asked for."""
         task, labels = self.assignment.task, self._multiplied_labels
-        return whole_table(task.masked_moments, task.objective.loss, self._number, self._X, labels)
+        return whole_table(task.masked_moments, task.objective.loss, self.number, self._X, labels)
 
     @cached_property
     def digest(self) -> str:

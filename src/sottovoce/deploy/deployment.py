@@ -114,8 +114,7 @@ class Deployment:
             table |= _stated_by(schema, table, f"{file}, [clients]")
         clients = from_table(Clients, table, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
-        usual = "mean" if clients.records is None else "records"
-        objective = {"scale": usual} | tables.get("objective", {})
+        objective = {"scale": "mean" if clients.records is None else "records"} | tables.get("objective", {})
         tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
         bias = schema is not None
         task, settings = build_task(tables, file, bias)

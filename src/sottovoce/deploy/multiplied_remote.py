@@ -176,8 +176,7 @@ def predicted_scores(
     if missing:
         raise TooFewAnswers(f"predict: every owner has a part of each score. Missing: {', '.join(missing)}")
     rows, sizes = sum(status.size for status in met.values()), np.ones(len(clients.names), dtype=int)
-    remote = ScoredRemote(deployment, name, post, sizes, deployment.settings.engine, rows)
-    return remote.scores(result, ids)
+    return ScoredRemote(deployment, name, post, sizes, deployment.settings.engine, rows).scores(result, ids)
 
 
 def predict_ids(deployment: Deployment, name: str, post: Post, run: Path, file: Path, out: Path) -> int:

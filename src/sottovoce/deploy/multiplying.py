@@ -82,8 +82,7 @@ class Multiplying:
         """Fresh seeds, nonces and a fresh key for a new attempt; what it has for one that is known."""
         terms = Terms.read(self._split, self._samples, content)
         signing = self._signing_key(terms)
-        in_place = terms.names[self._m] == self._node.name
-        check.require(in_place, "products", "its own name must stand in its own place")
+        check.require(terms.names[self._m] == self._node.name, "products", "its own name must stand in its own place")
         before = self._kept
         if before is None or before["terms"] != content.decode() or before["identity"] != self._ask.identity():
             if self._store.read(UNDER_WAY) is not None:

@@ -182,8 +182,7 @@ def _stated_by(schema: Schema, data: Json, where: str, split: bool) -> Json:
     """[data] of a node whose rows are prepared by a schema, with what that says of them; `split`: by its part of it."""
     for key in ("npz", *(() if split else ("id", "same_order", "salt")), "row_bound", "shorten"):
         check.require(not data.get(key), where, f"{key} does not go with a [schema], which prepares the rows of a csv")
-    labelled = schema.label is not None
-    check.require(labelled or split, where, "the [schema] must say which column is the label")
+    check.require(schema.label is not None or split, where, "the [schema] must say which column is the label")
     stated: Json = {"label": "", "labels": []}
     if schema.label is not None:
         stated = {"label": schema.label.column, "labels": list(class_texts(schema.label))}

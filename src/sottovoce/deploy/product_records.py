@@ -65,8 +65,7 @@ class Statement:
 
     def __post_init__(self) -> None:
         digests = all(map(wire.is_hex, (self.agreed, self.digest, *self.nonces)))
-        two = len(self.widths) == len(self.nonces) == 2
-        check.require(two and digests, "record", "is not of two owners")
+        check.require(len(self.widths) == len(self.nonces) == 2 and digests, "record", "is not of two owners")
         check.require(wire.is_hex(self.experiment, 16), "record", "names no experiment")
         check.fields(self, "record")
 

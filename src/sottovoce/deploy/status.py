@@ -104,8 +104,7 @@ def node_status(file: Path) -> Json:
     node = Node(file)
     limits, rows = node.limits, _ledger_rows(node.folder / "ledger")
     spent = _spent(rows)
-    standing = Standing(node.budget, spent)
-    now, epsilon = time.time(), standing.epsilon() if spent else 0.0
+    now, epsilon = time.time(), Standing(node.budget, spent).epsilon() if spent else 0.0
     recent = [row for row in rows if now - row.time < pace.DAY]
     today = _spent(recent)
     hour = {(row.run, row.round) for row in recent if now - row.time < pace.HOUR}

@@ -111,8 +111,7 @@ class SummedRemote(Remote):
             return None, [self._roster[place] for place in boxes]
         self._run = server.run.hex()
         ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), _unread)  # S3
-        left = [self._roster[place] for place in ready]
-        return (server if len(ready) == plan.n else None), left
+        return (server if len(ready) == plan.n else None), [self._roster[place] for place in ready]
 
     # --------------------------------------------------------------------------------------------------------- rounds
 

@@ -164,8 +164,7 @@ class Status(Message):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        short = len(self.charges) <= MOST_CHARACTERS
-        check.require(short, "Status", f"charges must be at most {MOST_CHARACTERS} long")
+        check.require(len(self.charges) <= MOST_CHARACTERS, "Status", f"charges must be at most {MOST_CHARACTERS} long")
         check.require(0 < len(self.name) <= 200 and self.name.isprintable(), "Status", "name must be one line of text")
         check.require(not self.order or is_hex(self.order), "Status", "order must be 64 hex digits")
 

@@ -187,8 +187,7 @@ def write_head(ledger: Path, head: Head) -> None:
     """Replace the head file; when this returns, the new one survives a power cut. Needs the ledger's lock."""
     path = head_path(ledger)
     fresh = path.with_name(path.name + ".new")  # under the lock one name is enough, and the next write replaces it
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(json.dumps(head._asdict()).encode())
         file.flush()
         step("head written")

@@ -123,8 +123,7 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
             if standing.remaining(event) == 0:
                 raise standing.refusal(f"ledger of {self.owner!r}", event)
             chain.step("checked")
-            details = {"event": pack_event(event), "purpose": purpose}
-            entry = self._chain.next("charge", time.time(), details, key)
+            entry = self._chain.next("charge", time.time(), {"event": pack_event(event), "purpose": purpose}, key)
             self._append(entry)
         return entry
 

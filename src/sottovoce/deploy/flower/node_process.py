@@ -122,8 +122,7 @@ def _admitted(line: Line, reporter: _Reporter) -> Iterator["_Session"]:
     """Be let in by the server, and stay so; on leaving tell it, so that this client may come back at once."""
     request = ActivateNodeRequest(public_key=line.public_key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
     session = _Session(line, NodeId(node_id=line.call(line.fleet.ActivateNode, request).node_id), reporter.stop)
-    beats = threading.Thread(target=session.beat, daemon=True)
-    beats.start()
+    threading.Thread(target=session.beat, daemon=True).start()
     try:
         yield session
     finally:
