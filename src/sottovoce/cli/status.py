@@ -42,16 +42,11 @@ def _server(now: Json) -> None:
     if run is not None:
         why = f": {run['why']}" if run["why"] else ""
         tables.note(f"{run['folder']}: {run['state']}, round {run['round']} of {run['rounds']}{why}")
-    rows = [
-        [
-            node["name"],
-            "yes" if node["there"] else "no",
-            "" if node["round"] is None else str(node["round"]),
-            "" if node["epsilon"] is None else f"{node['epsilon']:.4g} of {node['limit']:g}",
-            node["said"] or "",
-        ]
-        for node in now["nodes"]
-    ]
+    rows = []
+    for node in now["nodes"]:
+        at = "" if node["round"] is None else str(node["round"])
+        spent = "" if node["epsilon"] is None else f"{node['epsilon']:.4g} of {node['limit']:g}"
+        rows.append([node["name"], "yes" if node["there"] else "no", at, spent, node["said"] or ""])
     headings = ["node", "there", "round", "ε spent, it says", "its last words"]
     tables.print_table(headings, rows, {"node", "its last words"})
 

@@ -9,6 +9,7 @@ nothing is answered. The rows are read again with it, and at no other time.
 A frame is a length (8 bytes), a message's values as JSON, a length, and the bytes of its arrays (`wire.taken_apart`).
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -111,16 +112,13 @@ def _make_room(path: Path) -> None:
         check.require(not path.exists(), str(path), "exists already, and is no socket")
         return
     with socket.socket(socket.AF_UNIX) as line:
-        try:
-            line.settimeout(_PATIENCE)
-            line.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-            return
-        except OSError as error:
-            why = f"exists already, and whether a gate is open there is not known ({error})"
-            raise check.InvalidInput(f"{path}: {why}") from None
-    raise check.InvalidInput(f"{path}: exists already, and another gate is open there")
+        line.settimeout(_PATIENCE)
+        error = line.connect_ex(str(path))
+    if error == errno.ECONNREFUSED:
+        path.unlink(missing_ok=True)
+        return
+    unknown = f"whether a gate is open there is not known ([Errno {error}] {os.strerror(error)})"
+    raise check.InvalidInput(f"{path}: exists already, and {unknown if error else 'another gate is open there'}")
 
 
 def _answer(node: CurrentNode, line: socket.socket) -> None:

@@ -4,7 +4,6 @@ A checkpoint is on disk after every round, so a stopped server goes on where it 
 and a client that answered it sends the same answer.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.multiplied_remote import MultipliedRemote
-from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
+from sottovoce.deploy.remote import Post, Remote, TooFewAnswers, log
 from sottovoce.deploy.reported_charges import charged, shown_by, together
 from sottovoce.deploy.summed_remote import SummedRemote
 from sottovoce.deploy.wire import Status
@@ -29,7 +28,6 @@ from sottovoce.experiment.vertical_result import RESULTS, opened_sums
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import state_guarantee
 
-log = logging.getLogger("sottovoce")
 Statuses = tuple[Mapping[int, Status], Mapping[int, Status]]  # the last of each client; those at the end of the run
 
 

@@ -146,11 +146,10 @@ def _experiments(rows: list[Entry]) -> list[Json]:
     times_of: dict[str, list[float]] = {}
     for row in rows:
         times_of.setdefault(row.run or "", []).append(row.time)
-    listed = [
+    return [
         {"experiment": run, "answers": len(times), "first": _clock(times[0]), "last": _clock(times[-1])}
-        for run, times in times_of.items()
+        for run, times in list(times_of.items())[-_LAST:]
     ]
-    return listed[-_LAST:]
 
 
 def _asked(path: Path) -> Json:

@@ -5,7 +5,6 @@ client has lost what it agreed on. It asks nothing about data, so it is free: wh
 before anybody is charged. A round whose sum is not opened is over: it was charged, and the next one has fresh noise.
 """
 
-import logging
 import secrets
 from collections.abc import Callable, Mapping
 
@@ -20,11 +19,10 @@ from sottovoce.deploy.aggregation import messages
 from sottovoce.deploy.aggregation.messages import Announcement
 from sottovoce.deploy.aggregation.plan import MOST_ROUNDS, Plan
 from sottovoce.deploy.aggregation.server import Server, Unopened
-from sottovoce.deploy.remote import Content, Remote, TooFewAnswers
+from sottovoce.deploy.remote import Content, Remote, TooFewAnswers, log
 from sottovoce.deploy.summing import roster_question, settings_of, stated_in
 from sottovoce.experiment import sums
 
-log = logging.getLogger("sottovoce")
 _TRIES = 4  # to set up with whoever is left
 _SHORT = 10  # rounds of a set-up that somebody is missing in: then they may come back
 
@@ -117,10 +115,9 @@ class SummedRemote(Remote):
 
     def _uploads(self, down: State, active: np.ndarray, k: int) -> dict[int, Words]:
         """R1: the masked numbers, by place."""
-        width, questions = sums.length(self._blank, down, k), dict[int, State | bytes]()
-        for place, client in enumerate(self._roster):
-            if active[client] and not self._spent[client]:
-                questions[place] = codec.rows(down, np.array([client]))
+        asked = [place for place, client in enumerate(self._roster) if active[client] and not self._spent[client]]
+        questions = {place: codec.rows(down, np.array([self._roster[place]])) for place in asked}
+        width = sums.length(self._blank, down, k)
         return self._asked(k, wire.UPLOAD, questions, lambda _, content: messages.read_numbers(content, width))
 
     def _opened(self, server: Server, k: int, uploads: Mapping[int, Words]) -> tuple[frozenset[int], Words]:

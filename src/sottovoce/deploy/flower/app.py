@@ -22,7 +22,7 @@ from sottovoce.core.round import Checkpoint
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower.app_folder import IDS
 from sottovoce.deploy.flower.post import FlowerPost
-from sottovoce.deploy.flower.records import reply_to
+from sottovoce.deploy.flower.records import log, reply_to
 from sottovoce.deploy.multiplied_remote import predict_ids
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.progress import Progress
@@ -30,7 +30,6 @@ from sottovoce.deploy.server import serve
 from sottovoce.experiment import tables
 from sottovoce.experiment.run_file import TABLES
 
-log = logging.getLogger("sottovoce")
 NODES = "SOTTOVOCE_NODES"
 _HALF_A_REPLY = 15.0  # seconds to wait for the rest of one
 

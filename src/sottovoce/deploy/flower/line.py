@@ -60,11 +60,9 @@ class Line:
         self.address, key = connection.address, _key(connection)
         self.public_key = public_key_to_bytes(key.public_key())
         version = RuntimeVersionMetadata.from_local_component("SuperNode")
+        signing = [NodeAuthHttpInterceptor(key, key.public_key())]
         self.fleet = FleetHttpClient.from_server_address(
-            connection.address,
-            insecure=False,
-            root_certificates=None,
-            interceptors=[NodeAuthHttpInterceptor(key, key.public_key())],
+            self.address, insecure=False, root_certificates=None, interceptors=signing
         )
         self.fleet._client.close()
         self.fleet._client = httpx.Client(

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
@@ -35,7 +35,7 @@ from flwr.supercore.inflatable import inflatable_utils as transfer
 
 from sottovoce.core import check
 from sottovoce.deploy import wire
-from sottovoce.deploy.flower.line import Line, Trouble
+from sottovoce.deploy.flower.line import Got, Line, Request, Trouble
 from sottovoce.deploy.flower.records import reply_to
 
 _BEAT = 0.6 * HEARTBEAT_DEFAULT_INTERVAL  # seconds; the server waits for two intervals
@@ -48,8 +48,6 @@ _FETCH = 300.0  # seconds for all pieces of a question
 _PIECES = 600  # of a question, at most
 _HELD = 2**22  # bytes of questions after which memory is tidied up
 _BESIDE = 2 * wire.LONGEST_TEXT  # bytes of a question beside its arrays
-Request = ParamSpec("Request")
-Got = TypeVar("Got")
 
 
 class Answering(Protocol):
