@@ -96,7 +96,7 @@ def about(purpose: str, *parts: bytes | str | int) -> bytes:
 
 def announced(signing: Ed25519PrivateKey, of: bytes, place: int, nonces: bytes, private: bytes) -> bytes:
     """The announcement of the owner with number `place`; `private`: 32 random bytes, its fresh key. `of`: `about`."""
-    body = nonces + _private(private).public_key().public_bytes_raw()
+    body = nonces + X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
     return body + signing.sign(_signed(of, place, body))
 
 
@@ -125,13 +125,9 @@ def parsed(everyone: bytes, nonces: Sequence[int]) -> list[Announced]:
 def shared(private: bytes, other: bytes) -> bytes:
     """What two owners' fresh keys have in common, and nobody else has."""
     try:
-        return _private(private).exchange(X25519PublicKey.from_public_bytes(other))
+        return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:  # a point of small order
         raise check.InvalidInput("announcements: no key can be agreed on with what an owner announced") from None
-
-
-def _private(key: bytes) -> X25519PrivateKey:
-    return X25519PrivateKey.from_private_bytes(key)
 
 
 def _signed(of: bytes, place: int, body: bytes) -> bytes:

@@ -120,9 +120,7 @@ class Ask(Message):
 
     def digest(self) -> str:
         """The same for the same question to the last bit, and for no other."""
-        digest = hashlib.sha256()
-        for part in (self.identity(), self.what, str(self.k), self.run):
-            digest.update(f"{part};".encode())
+        digest = hashlib.sha256(f"{self.identity()};{self.what};{self.k};{self.run};".encode())
         for name, (shape, data) in sorted(self.down.items()):
             digest.update(f"{name} {shape} {len(data)};".encode() + data)
         return digest.hexdigest()
