@@ -47,14 +47,13 @@ def flower(context: typer.Context) -> None:
     check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink or run")
     name, *rest = context.args
     environment = flower_environment()
-    folders = environment["PATH"]
     alone = not rest or rest[0].startswith("-")  # else it is a command of `flwr`: supernode register, list, ...
     if name == "superlink" and alone:
         start_superlink(rest, environment)
         return
     hint = "Start this library's own node in its place: sottovoce node start node.toml"
     check.require(name != "supernode" or not alone, "flower", "a SuperNode runs whatever a server sends it", hint=hint)
-    executable = shutil.which("flwr", path=folders)
+    executable = shutil.which("flwr", path=environment["PATH"])
     if executable is None:
         raise check.MissingData(NO_FLOWER)
     sys.stdout.flush()

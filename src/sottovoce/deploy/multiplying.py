@@ -311,9 +311,8 @@ class Multiplying:
 
     @cached_property
     def _agreed(self) -> bytes:
-        keys = self._products.pinned(self._terms.names)
         order, everyone = self._node.rows.order, bytes.fromhex(self._begun["all"])
-        return self._terms.digest(settings_of(self._ask), keys, order, everyone)
+        return self._terms.digest(settings_of(self._ask), self._products.pinned(self._terms.names), order, everyone)
 
     @cached_property
     def _announced(self) -> list[announcing.Announced]:

@@ -134,9 +134,8 @@ class Node:
         rows, ledger = self.rows, self._ledger()
         epsilon, budget = ledger.epsilon(), ledger.budget
         spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
-        charges = pack_rows(ledger.rows())
         public = self.name, len(rows.X), rows.X.shape[1], epsilon, budget.epsilon, budget.delta
-        return wire.Status(*public, spent, bool(rows.labels), rows.order, charges)
+        return wire.Status(*public, spent, bool(rows.labels), rows.order, pack_rows(ledger.rows()))
 
     def _guarded(self, what: str, work: Callable[[], Done]) -> Done | wire.Reply:
         """Do the work under the lock. Of an error only a code and a fixed sentence are sent."""

@@ -84,9 +84,8 @@ def statement(split: Split, experiment: str, owner: str, m: int, attempt: Attemp
     """The statement of owner `m`."""
     a, b = attempt.pair
     slopes = split.outputs if m == split.holder else 0
-    nonces = tuple(nonce.hex() for nonce in attempt.nonces)
     role: Role = "first" if m == a else "second"
-    drawn = attempt.plan.hex(), a, b, nonces, attempt.rows, attempt.widths
+    drawn = attempt.plan.hex(), a, b, tuple(nonce.hex() for nonce in attempt.nonces), attempt.rows, attempt.widths
     return Statement(experiment, owner, role, *drawn, split.longest(m), slopes, digest.hex())
 
 

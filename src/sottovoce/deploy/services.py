@@ -28,7 +28,7 @@ def files(
 
 
 def _unit(name: str, words: Sequence[str], folder: Path, memory: str, writable: Path) -> str:
-    """A Python with compiled kernels writes memory that it then executes: so there is no MemoryDenyWriteExecute."""
+    """The unit. Compiled kernels write memory that they then execute, so it has no MemoryDenyWriteExecute."""
     command = " ".join(map(_quoted, (str(Path(sys.executable).with_name("sottovoce")), *words)))
     directory = str(folder).replace("%", "%%")  # the rest of the line: no quotation marks there
     return f"""\

@@ -207,7 +207,6 @@ def split_to_nodes(folder: Path, run: Experiment, task: Task) -> None:
 
 def _limits(task: Task) -> Json:
     privacy = task.privacy
-    relation = getattr(privacy, "counted_relation", "replace-one")
     labels: Json = {}
     if task.algorithm.layout == "columns" and task.split is None:  # products show no label
         epsilon = getattr(privacy, "label_epsilon", None)
@@ -221,6 +220,6 @@ def _limits(task: Task) -> Json:
         "algorithms": [task.algorithm.name],
         "losses": [task.objective.loss.name],
         "modes": [privacy.mode],
-        "relations": [relation],
+        "relations": [getattr(privacy, "counted_relation", "replace-one")],
         "seeded": getattr(privacy, "noise", "") == "seeded",
     }

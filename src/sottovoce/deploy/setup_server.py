@@ -70,13 +70,12 @@ def make(
     settings = ServerSettings(tuple(hosts) or ("127.0.0.1",), listen, port, operator_port)
     _must_be_free(listen, port, "--port")
     _must_be_free("127.0.0.1", operator_port, "--operator-port")
-    home = folder.absolute()
     with whole_files.new_folder(folder) as made:
         made.chmod(0o700)
         keys.make(made / KEYS, hosts, [], days)
         authority = x509.load_pem_x509_certificate((made / KEYS / keys.AUTHORITY).read_bytes())
         line = ServerLine(settings.address, authority.public_bytes(Encoding.DER), schema)
-        for name, text in _files(home, settings, line, compose).items():
+        for name, text in _files(folder.absolute(), settings, line, compose).items():
             (made / name).parent.mkdir(exist_ok=True)
             whole_files.write_content(made / name, text.encode())
         for name in (NODES, RUNS, APPS):

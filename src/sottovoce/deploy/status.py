@@ -108,7 +108,6 @@ def node_status(file: Path) -> Json:
     recent = [row for row in rows if now - row.time < pace.DAY]
     today = _spent(recent)
     hour = {(row.run, row.round) for row in recent if now - row.time < pace.HOUR}
-    asked = _asked(node.folder / "node.log")
     return {
         "kind": "node",
         "name": node.name,
@@ -122,7 +121,7 @@ def node_status(file: Path) -> Json:
         "questions_per_hour": limits.questions_per_hour or None,
         "charged": len(rows),
         "experiments": _experiments(rows),
-        **asked,
+        **_asked(node.folder / "node.log"),
     }
 
 

@@ -52,9 +52,8 @@ def prepare(folder: Path, file: Path, out: Path | None, name: str) -> Job:
     name = run_file.folder_name(name)
     out = (out or folder / setup_server.RUNS / name).absolute()
     app = (folder / setup_server.APPS / name).absolute()
-    free = not out.exists() or not any(out.iterdir())
     hint = f"Choose another --out; or go on with it: sottovoce server train {folder} --resume {out}"
-    check.require(free, str(out), "there is a run already", hint=hint)
+    check.require(not out.exists() or not any(out.iterdir()), str(out), "there is a run already", hint=hint)
     app_folder.write(app, to_toml(deployment.tables), out, progress=str((folder / progress.FILE).absolute()))
     return Job(folder, app, out)
 

@@ -211,6 +211,7 @@ def pack_rows(entries: Sequence[Entry]) -> str:
     Each hash follows from the one before, so only the first and the last one are sent.
     """
     rows = Kept.of(entries).rows
+    # A null ends each row: format 3 of messages has it.
     sent = [(*row[:-2], row.details or None, "" if row.details else row.hash, None) for row in rows]
     content = json.dumps({"rows": sent, "end": rows[-1].hash}, separators=(",", ":"))
     text = base64.b64encode(zlib.compress(content.encode(), 9)).decode()

@@ -65,10 +65,9 @@ def write(folder: Path, run_file: str, runs: Path, **settings: str) -> str:
             "dependencies": needs,
         },
     }
-    components = {"serverapp": "sottovoce_app.server_app:app", "clientapp": "sottovoce_app.client_app:app"}
     flower_tables = {
         "app": {"publisher": "sottovoce"},
-        "app.components": components,
+        "app.components": {"serverapp": "sottovoce_app.server_app:app", "clientapp": "sottovoce_app.client_app:app"},
         "app.config": config,
     }
     blocks = [to_toml({"x": table}).replace("[x]", f"[tool.flwr.{key}]", 1) for key, table in flower_tables.items()]
