@@ -119,5 +119,5 @@ class Attempted:
     def at(self, client: int) -> tuple[Multiplying, Any]:
         """The owner's own side: what a dishonest owner can seal."""
         node, ask = Node(self.files[client]), self.last(wire.TAKE, client)
-        steps = node._multiplying(ask, node._run(ask))
+        steps = Multiplying(node, ask, node._run(ask))
         return steps, steps._begun

@@ -1,8 +1,7 @@
-"""What ledgers were charged: told whole or not at all, computed twice, and old formats read."""
+"""What ledgers were charged: told whole or not at all, and computed twice."""
 
 import base64
 import json
-import shutil
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.auditing.second_accountant import agree, compose_losses, second_epsilon, tolerance
-from sottovoce.auditing.verify import verify
 from sottovoce.core.check import InvalidInput
 from sottovoce.deploy import server as remote
 from sottovoce.deploy import wire
@@ -27,12 +25,11 @@ from sottovoce.ledger.histories import MOST_CHARACTERS, Counted, Kept, Stated, p
 from sottovoce.privacy import accounting
 from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.guarantee import Guarantee, Statement, state_guarantee, words
-from sottovoce.privacy.theorems import NOT_KEPT
-from tests.auditing.test_verify import broken, gaussian_epsilon, gaussian_mu
+from tests.auditing.test_verify import gaussian_epsilon, gaussian_mu
 from tests.deployments import NAME, SECURE, LocalPost, deployment, write_nodes
-from tests.run_folders import edit, raise_budgets, trained
+from tests.run_folders import edit, trained
 
-OLD = Path(__file__).parents[1] / "data" / "format-1"
+GRID = GridEvent("discrete-gaussian", 30.0, sensitivity=2**25, coordinates=104)
 POISSON = {"sampling": "poisson", "relation": "add-remove"}
 
 
@@ -44,6 +41,19 @@ def test_a_list_of_charges_that_was_edited_does_not_match_its_hashes() -> None:
     edits.append(((Event("gaussian", 41.0), 3), (other, 2)))
     for entries in edits:
         assert Counted(entries, honest.hashes).fault() == "a charge does not match its hash"
+
+
+def test_the_rows_of_a_ledger_travel_whole_and_say_neither_owner_nor_data(tmp_path: Path) -> None:
+    with FileLedger.create(tmp_path / "one.ledger", "hospital", "ab" * 32, Budget(2.0, 1e-5)) as ledger:
+        for question, event in enumerate((Event("gaussian", 20.0, row_bound=3.0), GRID, GRID)):
+            ledger.charge(event, run="2f" * 16, round=1, question=question, purpose="training")
+        kept, text = Kept.of(ledger.rows()), pack_rows(ledger.rows())
+    assert unpack_rows(text) == kept
+    assert kept.fault() == ""
+    assert kept.spent()[GRID] == 2
+    assert "hospital" not in json.dumps(kept.to_dict())
+    hidden = [row._replace(details="") if row.sequence == 2 else row for row in kept.rows]
+    assert "row 2 withholds what it says, which only the first may" in Kept(tuple(hidden)).fault()
 
 
 # ------------------------------------------------------------------------------------------------------ two accountants
@@ -144,93 +154,7 @@ def test_a_seed_that_is_known_and_one_that_nobody_kept() -> None:
     assert not any("seed" in one.what for one in forgotten.assumptions)
 
 
-# ------------------------------------------------------------------------------------------------- the first format
-
-
-@pytest.fixture
-def hospital(tmp_path: Path) -> Path:
-    for name in ("hospital.ledger", "hospital.ledger.head"):
-        shutil.copy(OLD / name, tmp_path / name)
-    return tmp_path / "hospital.ledger"
-
-
-def test_a_ledger_of_the_first_format_goes_on(hospital: Path) -> None:
-    """What was spent stays spent, no row is rewritten, and more can be charged until the old budget is used up."""
-    with FileLedger.open(hospital, owner="hospital", dataset="ab" * 32) as ledger:
-        rows = ledger.rows()
-        assert ledger.budget == Budget(2.0, 1e-5)
-        spent = {(event.mechanism, event.noise_multiplier, event.row_bound): n for event, n in ledger.spent().items()}
-        assert spent == {("gaussian", 20.0, None): 3, ("discrete-gaussian", 30.0, None): 1}
-        assert ledger.epsilon() == pytest.approx(0.3461553598, rel=1e-9)  # as the first format had it
-        assert [row.kind for row in rows] == ["opened", *["charge"] * 3, "budget", "charge", "format", "format"]
-        assert [row.details for row in rows[6:]] == ['{"version":2}', '{"version":3}']
-        event = Event("gaussian", 20.0, row_bound=3.0)
-        left = ledger.remaining(event)
-        ledger.charge(event, run="2f" * 16, round=1, question=0, purpose="training")
-        assert ledger.remaining(event) == left - 1
-        assert ledger.epsilon() > 0.3461553598
-    with FileLedger.open(hospital) as ledger:  # not again: it is of the new format now
-        assert [row.kind for row in ledger.rows()[6:]] == ["format", "format", "charge"]
-        assert ledger.rows()[:8] == rows
-
-
-def test_a_ledger_of_the_second_format_goes_on(tmp_path: Path) -> None:
-    """Its discrete noise costs what it did, by zCDP; new answers keep their grid and cost less."""
-    for name in ("hospital.ledger", "hospital.ledger.head"):
-        shutil.copy(OLD.with_name("format-2") / name, tmp_path / name)
-    with FileLedger.open(tmp_path / "hospital.ledger", owner="hospital", dataset="ab" * 32) as ledger:
-        assert [row.kind for row in ledger.rows()] == ["opened", *["charge"] * 4, "format"]
-        old = Event("discrete-gaussian", 30.0)
-        assert ledger.spent() == {Event("gaussian", 20.0, row_bound=3.0): 2, old: 2}
-        assert ledger.epsilon() == pytest.approx(0.3147978310635619, rel=1e-12)
-        assert ledger.remaining(old) == 188
-        event = GridEvent("discrete-gaussian", 30.0, sensitivity=2**25, coordinates=104)
-        ledger.charge(event, run="2f" * 16, round=1, question=0, purpose="training")
-        kept, packed = Kept.of(ledger.rows()), pack_rows(ledger.rows())
-    assert kept.withheld == 0
-    assert kept.fault() == ""
-    assert kept.spent()[event] == 1
-    assert unpack_rows(packed) == kept
-    hidden = [row._replace(details=None, event={}) if row.sequence == 2 else row for row in kept.rows]
-    assert "only charges of the first format" in Kept(tuple(hidden)).fault()
-
-
-def test_a_crash_while_a_ledger_is_brought_up_to_date(hospital: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(connection: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("sottovoce.ledger.store.mark_version", fail)
-        with pytest.raises(KeyboardInterrupt):
-            FileLedger.open(hospital)
-    with FileLedger.open(hospital) as ledger:
-        assert [row.kind for row in ledger.rows()].count("format") == 2
-        assert sum(ledger.spent().values()) == 4
-
-
-def test_charges_of_the_first_format_are_shown_without_their_digests(hospital: Path) -> None:
-    with FileLedger.open(hospital) as ledger:
-        ledger.charge(Event("gaussian", 20.0), run="2f" * 16, round=1, question=0, purpose="training")
-        kept, packed = Kept.of(ledger.rows()), pack_rows(ledger.rows())
-    said = json.dumps(kept.to_dict())
-    assert "c" * 32 not in said
-    assert "d" * 32 not in said
-    assert "hospital" not in said
-    assert kept.withheld == 4
-    assert kept.fault() == ""
-    assert sum(kept.spent().values()) == 5
-    assert unpack_rows(packed) == kept
-
-
-def test_a_run_on_ledgers_of_the_first_format_says_what_they_did_not_keep(tmp_path: Path) -> None:
-    shutil.copytree(OLD / "ledgers", tmp_path / "ledgers")
-    raise_budgets(tmp_path / "ledgers", 10.0)
-    result = trained(seed=3, ledgers=str(tmp_path / "ledgers"))
-    assert result.guarantee.epsilon == pytest.approx(gaussian_epsilon(np.sqrt(2) * gaussian_mu(1.0, 1e-3), 1e-3), 1e-9)
-    assert f"{NOT_KEPT} (stated by the owner)" in result.guarantee.text
-    found = verify(result.save(tmp_path / "run"))
-    assert broken(found) == []
-    assert any(one.about == "old charges" and "9 charges of the first format" in one.words for one in found.checks)
+# ---------------------------------------------------------------------------------------------------- other formats
 
 
 def test_another_format_of_a_folder_is_refused(tmp_path: Path) -> None:

@@ -649,11 +649,12 @@ def test_a_ledger_is_never_made_over_another(path: Path) -> None:
     assert count(path) == 1
 
 
-def test_a_newer_version_says_that_it_is_newer(path: Path) -> None:
+@pytest.mark.parametrize(("version", "fix"), [(2, "Use an older sottovoce"), (4, "Use a newer sottovoce")])
+def test_another_version_is_refused_and_says_which_it_is(path: Path, version: int, fix: str) -> None:
     make(path)
     with raw(path) as connection:
-        connection.execute("PRAGMA user_version = 4")
-    with pytest.raises(LedgerError, match="of version 4"):
+        connection.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(LedgerError, match=f"of version {version}, this library reads 3. {fix}"):
         FileLedger.open(path)
 
 

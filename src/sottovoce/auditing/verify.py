@@ -335,10 +335,6 @@ def _words_of_others(path: Path, result: Result) -> Iterator[Check]:
     for one in stated.assumptions:
         if one.answers != CODE:
             yield Check("assumption", WORD, f"{one.what} ({one.answers})")
-    withheld = sum(history.withheld for history in charges.histories if isinstance(history, Kept))
-    if withheld:
-        yield Check("old charges", WORD, f"{withheld} charges of the first format are shown without their details, so "
-                    "their hashes could not be checked; what they cost is the owners' word")  # fmt: skip
     for owner in range(charges.owners):
         history = charges.of(owner)
         if isinstance(history, Stated):

@@ -77,7 +77,11 @@ def audit(
     Exit code: 0 not refuted, 7 refuted, 8 suspicious. A paper's claim that this library says is false is refuted too
     (four of five are, with --mode published). --papers ends with 7 only if something proven is refuted.
     """
+    from sottovoce.algorithms import ALGORITHMS
     from sottovoce.auditing.game import worst_case
+    from sottovoce.auditing.one_run import one_run as train_with_canaries
+    from sottovoce.core import check
+    from sottovoce.experiment import run_file
 
     _check_choice(what, papers, one_run, membership)
     name, file = what or "", Path(what or "")
@@ -88,11 +92,11 @@ def audit(
     sampling = {"runs": runs, "seed": seed, "statistic": statistic, "confidence": confidence}
     with terminal.progress(quiet) as progress:
         if one_run:
-            finding = _one_run(file, canaries, seed, confidence, progress)
+            finding = train_with_canaries(run_file.load(file), canaries, seed, confidence, progress)
         elif name.endswith(".toml"):
             finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
         else:
-            method = _method(name)
+            method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
             privacy = _promise(method, mode, epsilon, delta, clip, unit, relation, observer)
             if "products" in method.asks().kinds and privacy.mode == "proven":
                 from sottovoce.auditing.products import audit_products
@@ -116,22 +120,6 @@ def _check_choice(what: str | None, papers: bool, one_run: bool, membership: boo
     check.require(is_file or not (one_run or membership), "audit", "--one-run and --membership need a FILE.toml", what)
 
 
-def _method(name: str) -> "Method":
-    """The method of this name, with its usual constants."""
-    from sottovoce.algorithms import ALGORITHMS
-    from sottovoce.core import check
-
-    return ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
-
-
-def _one_run(file: Path, canaries: int, seed: int, confidence: float, progress: terminal.Progress) -> "Finding":
-    """Train once on the data of a run file, with canaries in it."""
-    from sottovoce.auditing.one_run import one_run
-    from sottovoce.experiment import run_file
-
-    return one_run(run_file.load(file), canaries, seed, confidence, progress)
-
-
 def _play(
     game: "Game",
     sampling: Json,
@@ -148,8 +136,7 @@ def _play(
     from sottovoce.core import check
 
     known = paths_of(game)
-    for path in paths or ():
-        check.one_of("audit", "path", path, known)
+    check.all_of("audit", "path", paths or (), known)
     wanted = known if all_paths else paths or [path for path in USUAL if path in known]
     # The game is played with seeded noise of the same distribution. The checks are made on the secure noise itself.
     played = replace(game, privacy=replace(game.privacy, noise="seeded")) if game.privacy.secret_noise else game

@@ -24,5 +24,4 @@ def certificates(
     """
     from sottovoce.deploy import keys
 
-    names = keys.make(folder, host or [], client or [], days)
-    terminal.show_files(as_json, folder, names)
+    terminal.show_files(as_json, folder, keys.make(folder, host or [], client or [], days))

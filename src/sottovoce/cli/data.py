@@ -16,15 +16,10 @@ def data(as_json: terminal.Json = False, quiet: terminal.Quiet = False) -> None:
     known, folder = datasets.available(), os.environ.get(datasets.FOLDER_VARIABLE)
 
     def text() -> None:
-        rows = [
-            [
-                one.name,
-                one.status,
-                *map(numbers.count, (one.rows, one.test_rows, one.features)),
-                one.where or numbers.MISSING,
-            ]
-            for one in known
-        ]
+        rows = []
+        for one in known:
+            sizes = map(numbers.count, (one.rows, one.test_rows, one.features))
+            rows.append([one.name, one.status, *sizes, one.where or numbers.MISSING])
         headings = ["name", "status", "rows", "test rows", "features", "where"]
         tables.print_table(headings, rows, {"name", "status", "where"}, "Data sets")
         for one in known:

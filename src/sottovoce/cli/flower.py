@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -46,14 +47,13 @@ def flower(context: typer.Context) -> None:
     check.require(len(context.args) > 0, "flower", "needs a command of Flower, such as superlink or run")
     name, *rest = context.args
     environment = flower_environment()
-    folders = environment["PATH"]
     alone = not rest or rest[0].startswith("-")  # else it is a command of `flwr`: supernode register, list, ...
     if name == "superlink" and alone:
         start_superlink(rest, environment)
         return
     hint = "Start this library's own node in its place: sottovoce node start node.toml"
     check.require(name != "supernode" or not alone, "flower", "a SuperNode runs whatever a server sends it", hint=hint)
-    executable = shutil.which("flwr", path=folders)
+    executable = shutil.which("flwr", path=environment["PATH"])
     if executable is None:
         raise check.MissingData(NO_FLOWER)
     sys.stdout.flush()
@@ -78,14 +78,11 @@ def _watched(command: list[str], environment: dict[str, str]) -> None:
     from sottovoce.deploy.flower import app_folder
 
     with subprocess.Popen(command, env=environment) as process:
-        while True:
-            try:
-                code = process.wait()
-                break
-            except KeyboardInterrupt:  # which it got as well, and it ends by itself
-                continue
+        while process.returncode is None:
+            with suppress(KeyboardInterrupt):  # which it got as well, and it ends by itself
+                process.wait()
     app = next((Path(word) for word in command[2:] if (Path(word) / "pyproject.toml").is_file()), None)
     left = "" if app is None else app_folder.left_off(app)
     if left:
         tables.complain(f"{left} To go on from there: sottovoce flower {' '.join(command[1:])}")
-    raise typer.Exit(code or (terminal.NOT_ENDED if left else terminal.DONE))
+    raise typer.Exit(process.returncode or (terminal.NOT_ENDED if left else terminal.DONE))

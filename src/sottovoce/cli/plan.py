@@ -60,8 +60,7 @@ def plan(
     # Which units and observers there are, `Proven` checks.
     of_what, seen_by = cast(Literal["record", "client"], unit), cast(Literal["server", "sums"], observer)
     privacy = Proven(epsilon, delta, unit=of_what, observer=seen_by, least=least, colluders=colluders)
-    sizes = [rows] * clients
-    problem = Problem(sizes, features, privacy, objective, row_bound, best, target, seed, balance)
+    problem = Problem([rows] * clients, features, privacy, objective, row_bound, best, target, seed, balance)
     with terminal.output_folder(out, "plan") as path:
         with terminal.progress(quiet) as progress:
             chosen = forecast.forecast(forecast.choose(problem, progress), progress)
@@ -76,17 +75,12 @@ def _print(numbers: Json, path: Path) -> None:
     from sottovoce.planning.problem import TO_DO
 
     title = f"{numbers['clients']} clients, {numbers['rows']} synthetic rows, {numbers['features']} columns"
-    cells = [
-        [
-            f"{'  ' if place else '→ '}{trial['words']}",
-            f"{trial['rounds']}",
-            f"{trial['clip']:.3g}",
-            f"{trial['mean']:.1%}",
-            "" if trial["auc"] is None else f"{trial['auc']:.3f}",
-            f"{trial['seeds']}",
-        ]
-        for place, trial in enumerate(numbers["tried"][:_SHOWN])
-    ]
+    cells = []
+    for place, trial in enumerate(numbers["tried"][:_SHOWN]):
+        method = f"{'  ' if place else '→ '}{trial['words']}"
+        auc = "" if trial["auc"] is None else f"{trial['auc']:.3f}"
+        constants = f"{trial['rounds']}", f"{trial['clip']:.3g}"
+        cells.append([method, *constants, f"{trial['mean']:.1%}", auc, f"{trial['seeds']}"])
     headings = ["method", "rounds", "clip", f"expected\n{numbers['measure']}", "expected\nAUC", "seeds"]
     tables.print_table(headings, cells, {"method"}, title)
     for reason in numbers["reasons"]:

@@ -26,5 +26,4 @@ def predict(
     if as_json and out is None:
         tables.print_json(columns)
     else:
-        what = f"{len(columns['prediction'])} predictions to "
-        terminal.print_or_write(predicting.to_csv(columns), out, what)
+        terminal.print_or_write(predicting.to_csv(columns), out, f"{len(columns['prediction'])} predictions to ")

@@ -47,9 +47,8 @@ def reproduce(
     try:
         verdicts, left_out, page = _run(chosen, folder, quick, again, jobs or os.cpu_count() or 1, quiet)
     except KeyboardInterrupt:
-        raise terminal.Interrupted(
-            "Interrupted. Finished settings are kept: the same command goes on from there"
-        ) from None
+        kept = "Finished settings are kept: the same command goes on from there"
+        raise terminal.Interrupted(f"Interrupted. {kept}") from None
 
     def text() -> None:
         for row in verdicts:

@@ -67,9 +67,8 @@ def start(folder: Folder) -> None:
     from sottovoce.cli.flower import flower_environment, start_superlink
     from sottovoce.deploy import setup_server
 
-    settings = setup_server.read(folder)
     environment = flower_environment() | {"FLWR_HOME": str((folder / setup_server.FLOWER).absolute())}
-    start_superlink(setup_server.arguments(folder, settings), environment)
+    start_superlink(setup_server.arguments(folder, setup_server.read(folder)), environment)
 
 
 @server.command("train")

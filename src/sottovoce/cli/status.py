@@ -42,35 +42,26 @@ def _server(now: Json) -> None:
     if run is not None:
         why = f": {run['why']}" if run["why"] else ""
         tables.note(f"{run['folder']}: {run['state']}, round {run['round']} of {run['rounds']}{why}")
-    rows = [
-        [
-            node["name"],
-            "yes" if node["there"] else "no",
-            "" if node["round"] is None else str(node["round"]),
-            "" if node["epsilon"] is None else f"{node['epsilon']:.4g} of {node['limit']:g}",
-            node["said"] or "",
-        ]
-        for node in now["nodes"]
-    ]
-    tables.print_table(
-        ["node", "there", "round", "ε spent, it says", "its last words"], rows, {"node", "its last words"}
-    )
+    rows = []
+    for node in now["nodes"]:
+        at = "" if node["round"] is None else str(node["round"])
+        spent = "" if node["epsilon"] is None else f"{node['epsilon']:.4g} of {node['limit']:g}"
+        rows.append([node["name"], "yes" if node["there"] else "no", at, spent, node["said"] or ""])
+    headings = ["node", "there", "round", "ε spent, it says", "its last words"]
+    tables.print_table(headings, rows, {"node", "its last words"})
 
 
 def _node(now: Json) -> None:
-    spent = (
-        f"epsilon {now['epsilon']:.4g} of {now['limit']:g} is spent (delta {now['delta']:g}), {now['left']:.4g} is left"
-    )
-    tables.note(f"{now['name']}: {spent}.")
+    spent = f"epsilon {now['epsilon']:.4g} of {now['limit']:g} is spent (delta {now['delta']:g})"
+    tables.note(f"{now['name']}: {spent}, {now['left']:.4g} is left.")
     day = "" if now["epsilon_per_day"] is None else f" of {now['epsilon_per_day']:g}"
     hour = "" if now["questions_per_hour"] is None else f" of {now['questions_per_hour']}"
     today, questions = f"epsilon {now['epsilon_today']:.4g}{day}", f"{now['questions_last_hour']}{hour}"
     tables.note(f"In 24 hours: {today}. Questions in an hour: {questions}.")
     refused = sum(each["times"] for each in now["refused"])
     since = f" since {now['since']}" if now["since"] else ""
-    tables.note(
-        f"Asked {now['asked']} times{since}: {now['answered']} answered, {refused} refused. {now['charged']} charges."
-    )
+    answers = f"{now['answered']} answered, {refused} refused"
+    tables.note(f"Asked {now['asked']} times{since}: {answers}. {now['charged']} charges.")
     if now["refused"]:
         rows = [[each["code"], str(each["times"]), each["last"], each["why"]] for each in now["refused"]]
         tables.print_table(["refused", "times", "last", "why"], rows, {"refused", "last", "why"})

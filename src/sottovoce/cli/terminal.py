@@ -107,8 +107,7 @@ def show_line(
         if words:
             tables.commands(after, *words)
 
-    plain = {"folder": str(folder), "line": str(line), "fingerprint": line.fingerprint}
-    show(as_json, False, plain, [], text)
+    show(as_json, False, {"folder": str(folder), "line": str(line), "fingerprint": line.fingerprint}, [], text)
 
 
 def output_folder(out: Path | None, name: str) -> AbstractContextManager[Path]:

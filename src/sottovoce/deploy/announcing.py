@@ -24,17 +24,6 @@ from sottovoce.privacy.masked_products import KEY_BYTES, NONCE_BYTES
 
 
 @dataclass(frozen=True)
-class Place:
-    """Who an owner is, where its things are, and what it allows."""
-
-    name: str
-    home: Path  # where its own file is
-    folder: Path  # where it keeps what it must remember
-    order: str  # names the order of its samples
-    limits: Limits
-
-
-@dataclass(frozen=True)
 class PinnedOwners:
     """What [sums] and [products] of an owner's own file have in common.
 
@@ -54,8 +43,7 @@ class PinnedOwners:
         for name, key in self.owners.items():
             rule = f"the key of {name!r} must be 64 hex digits"
             check.require(wire.is_hex(key), self.table, rule, hint="Ask its owner for it")
-        distinct = len(set(self.owners.values())) == len(self.owners)
-        check.require(distinct, self.table, "two owners have the same key")
+        check.require(len(set(self.owners.values())) == len(self.owners), self.table, "two owners have the same key")
 
     def check_known(self, names: Sequence[str]) -> None:
         """Refuse owners whose keys it does not know."""
@@ -74,12 +62,12 @@ class Products(PinnedOwners):
 
     table: ClassVar[str] = "products"
 
-    def signing_key(self, place: Place, names: Sequence[str]) -> Ed25519PrivateKey:
-        """Its own key; refuses owners whose keys it does not know, and a key that is not its own."""
+    def signing_key(self, name: str, home: Path, names: Sequence[str]) -> Ed25519PrivateKey:
+        """Its own key; refuses owners whose keys it does not know, and a key that is not its own (that of `name`)."""
         self.check_known(names)
-        private = self.read_key(place.home)
+        private = self.read_key(home)
         public = private.public_key().public_bytes_raw().hex()
-        Limits.allow(self.owners.get(place.name) == public, "its key is not the one that [products.owners] names")
+        Limits.allow(self.owners.get(name) == public, "its key is not the one that [products.owners] names")
         return private
 
     def pinned(self, names: Sequence[str]) -> list[str]:
@@ -88,10 +76,11 @@ class Products(PinnedOwners):
 
 
 class Announced(NamedTuple):
-    """What an owner said: its nonces, end to end, and its fresh key."""
+    """What an owner said: its nonces, end to end, its fresh key, and its signature of them."""
 
     nonces: bytes
     public: bytes
+    signature: bytes
 
 
 def length(nonces: int) -> int:
@@ -107,7 +96,7 @@ def about(purpose: str, *parts: bytes | str | int) -> bytes:
 
 def announced(signing: Ed25519PrivateKey, of: bytes, place: int, nonces: bytes, private: bytes) -> bytes:
     """The announcement of the owner with number `place`; `private`: 32 random bytes, its fresh key. `of`: `about`."""
-    body = nonces + _private(private).public_key().public_bytes_raw()
+    body = nonces + X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
     return body + signing.sign(_signed(of, place, body))
 
 
@@ -118,35 +107,27 @@ def read(
 
     `nonces`: how many of them each owner announces. Its own announcement must be among them, at its own place.
     """
-    parts = cut("announcements", everyone, *map(length, nonces))
-    for place, content in enumerate(parts):
-        body, signature = content[:-SIGNATURE], content[-SIGNATURE:]
-        true = is_signed(bytes.fromhex(pinned[place]), signature, _signed(of, place, body))
+    announcements = parsed(everyone, nonces)
+    for place, (own_nonces, public, signature) in enumerate(announcements):
+        true = is_signed(bytes.fromhex(pinned[place]), signature, _signed(of, place, own_nonces + public))
         check.require(true, "announcements", "each must be signed by the key that is pinned for its owner")
-    if parts[own_place] != own_announcement:
+    if b"".join(announcements[own_place]) != own_announcement:
         raise Refused(wire.SET_UP, "announcements: it has announced something else; begin again")
-    return parsed(everyone, nonces)
+    return announcements
 
 
 def parsed(everyone: bytes, nonces: Sequence[int]) -> list[Announced]:
-    """The same of what was read before."""
-    parts = (
-        cut("announcements", part, length(count) - KEY_BYTES - SIGNATURE, KEY_BYTES, SIGNATURE)
-        for part, count in zip(cut("announcements", everyone, *map(length, nonces)), nonces, strict=True)
-    )
-    return [Announced(own_nonces, public) for own_nonces, public, _ in parts]
+    """The same, whoever signed them: of what was read before."""
+    parts = zip(cut("announcements", everyone, *map(length, nonces)), nonces, strict=True)
+    return [Announced(*cut("announcements", part, NONCE_BYTES * n, KEY_BYTES, SIGNATURE)) for part, n in parts]
 
 
 def shared(private: bytes, other: bytes) -> bytes:
     """What two owners' fresh keys have in common, and nobody else has."""
     try:
-        return _private(private).exchange(X25519PublicKey.from_public_bytes(other))
+        return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError:  # a point of small order
         raise check.InvalidInput("announcements: no key can be agreed on with what an owner announced") from None
-
-
-def _private(key: bytes) -> X25519PrivateKey:
-    return X25519PrivateKey.from_private_bytes(key)
 
 
 def _signed(of: bytes, place: int, body: bytes) -> bytes:

@@ -54,8 +54,7 @@ class Assignment:
             deep = len(ask.task) > LONGEST_TASK or _DEEP.search(ask.task)  # reading such keys takes time without bound
             check.require(not deep, "task", f"must have at most {LONGEST_TASK} characters, and keys of few parts")
             tables = tomllib.loads(ask.task)
-            good = all(isinstance(table, dict) for table in tables.values())
-            check.require(good, "task", "must hold tables only")
+            check.require(all(isinstance(table, dict) for table in tables.values()), "task", "must hold tables only")
             check.require("seed" in tables.get("run", {}), "task, [run]", "needs seed = ...")
             task, settings = build_task(tables, "task")
             check.require(settings.runs == 0, "task, [run]", "runs must be 0: a client answers for one run")
@@ -124,8 +123,7 @@ class Assignment:
             raise Refused(wire.BAD_ASK, f"round {ask.k} is beyond the {rounds} of this experiment")
         if self.task.privacy.sums != (ask.what in wire.SUMS):  # such an answer has a share of the noise only
             raise Refused(wire.BAD_ASK, "where the server sees sums only, answers leave under masks, and nowhere else")
-        of_products = (*wire.PRODUCTS, wire.SCORE_BEGIN, wire.SCORES)
-        if (multiplied and ask.what not in (wire.ROUND, *of_products)) or (not multiplied and ask.what in of_products):
+        if ask.what != wire.ROUND and multiplied != (ask.what in (*wire.PRODUCTS, *wire.SCORING)):
             raise Refused(wire.BAD_ASK, "where products are asked for, nothing else is; and nowhere else are they")
         if multiplied and ask.k != 1:
             raise Refused(wire.BAD_ASK, "products are asked for in round 1, and once")
@@ -166,6 +164,8 @@ class Run:
 
     def __init__(self, assignment: Assignment, X: np.ndarray, y: np.ndarray, number: int) -> None:
         self.assignment, self._X, self.y, self.number = assignment, X, y, number
+        split = assignment.task.split
+        self._multiplied_labels = y if split is not None and split.holder == number else None
         self.clients: LocalClients | None = None
         self.after: int | None = None  # the round after which the client's state in memory stands
         self.multiplying: Multiplying | None = None  # how the round under way is answered, where products are asked for
@@ -173,8 +173,8 @@ class Run:
     @cached_property
     def table(self) -> np.ndarray:
         """What is multiplied, where products are asked for."""
-        task, y = self.assignment.task, self.y if self._multiplies_labels else None
-        return whole_table(task.masked_moments, task.objective.loss, self.number, self._X, y)
+        task, labels = self.assignment.task, self._multiplied_labels
+        return whole_table(task.masked_moments, task.objective.loss, self.number, self._X, labels)
 
     @cached_property
     def digest(self) -> str:
@@ -187,13 +187,9 @@ class Run:
         """How it multiplies with other owners, where that is asked for."""
         if self.assignment.task.split is None:
             return None
-        return Apart(self._made_shares, (0, self.y) if self._multiplies_labels else None)
+        labels = self._multiplied_labels
+        return Apart(self._made_shares, None if labels is None else (0, labels))
 
     def _made_shares(self) -> np.ndarray:
         assert self.multiplying is not None
         return self.multiplying.shares()
-
-    @property
-    def _multiplies_labels(self) -> bool:
-        split = self.assignment.task.split
-        return split is not None and split.holder == self.number

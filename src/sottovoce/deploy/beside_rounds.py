@@ -90,9 +90,9 @@ def usable_labels(y: np.ndarray, X: np.ndarray, run: Assignment, flips: LabelFli
         return y
     if not np.isin(y, (-1.0, 1.0)).all():
         raise Refused(wire.BAD_ASK, "randomised response is for labels -1 and +1")
-    key = None
-    if not run.task.privacy.secret_noise:  # seeded flips are bound to what they are bound to in a simulation
-        key = label_key(column_key(run.task, [X], run.noise, run.events), y)
+    # Seeded flips are bound to what they are bound to in a simulation.
+    seeded = not run.task.privacy.secret_noise
+    key = label_key(column_key(run.task, [X], run.noise, run.events), y) if seeded else None
     try:
         return y * flips.drawn(y, epsilon, key)[0]
     except OtherFlips:

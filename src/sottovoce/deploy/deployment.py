@@ -28,7 +28,7 @@ from sottovoce.deploy.wire import is_hex
 from sottovoce.experiment.csv_file import coded, read_csv, with_label_texts
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.run_file import Settings, build_task
-from sottovoce.experiment.source import class_texts, for_loss, must_agree, read_schema, with_whole_path
+from sottovoce.experiment.source import class_texts, coded_labels, must_agree, read_schema, with_whole_path
 from sottovoce.experiment.tables import Tables, describe_task, from_table, plain_fields
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import CLIENTS
@@ -75,9 +75,8 @@ class Clients:
         if self.records is not None:
             check.whole("clients", at_least=len(self.names), records=self.records)
         check.require(bool(self.test) == bool(self.label), "clients", "label = a column goes with test = a CSV file")
-        check.require(
-            all(map(is_hex, self.signing_keys)), "clients", "signing_keys must be of 64 hex digits each", hint=MAKE_KEY
-        )
+        whole = all(map(is_hex, self.signing_keys))
+        check.require(whole, "clients", "signing_keys must be of 64 hex digits each", hint=MAKE_KEY)
 
     def _check_split(self) -> None:
         n = len(self.names)
@@ -115,8 +114,7 @@ class Deployment:
             table |= _stated_by(schema, table, f"{file}, [clients]")
         clients = from_table(Clients, table, f"{file}, [clients]")
         privacy = {"noise": "secure"} if tables.get("privacy", {}).get("mode") == "proven" else {}
-        usual = "mean" if clients.records is None else "records"
-        objective = {"scale": usual} | tables.get("objective", {})
+        objective = {"scale": "mean" if clients.records is None else "records"} | tables.get("objective", {})
         tables = tables | {"objective": objective, "privacy": privacy | tables.get("privacy", {})}
         bias = schema is not None
         task, settings = build_task(tables, file, bias)
@@ -132,12 +130,12 @@ class Deployment:
         one_run = settings.runs == 0 and not settings.ledgers
         check.require(one_run, f"{file}, [run]", "runs and ledgers are for simulations: leave them out")
         settings = _with_coins(task, settings, file)
-        algorithm, split = task.algorithm, task.algorithm.layout == "columns"
+        split = task.algorithm.layout == "columns"
         needs = "columns that are split: give split, samples and holder" if split else "rows: give columns, not split"
-        check.require(bool(clients.split) == split, f"{file}, [clients]", f"{algorithm.name} is for {needs}")
-        known = ", ".join(sorted(algorithm.modes))
-        has = task.privacy.mode in algorithm.modes
-        check.require(has, file, f"{algorithm.name} has no {task.privacy.mode!r} variant (it has: {known})")
+        check.require(bool(clients.split) == split, f"{file}, [clients]", f"{task.algorithm.name} is for {needs}")
+        known = ", ".join(sorted(task.algorithm.modes))
+        has = task.privacy.mode in task.algorithm.modes
+        check.require(has, file, f"{task.algorithm.name} has no {task.privacy.mode!r} variant (it has: {known})")
         task.check_method()
         written = {"clients": plain_fields(clients), **describe_task(task), "run": plain_fields(settings)}
         written |= {} if schema is None else {"schema": schema.to_tables()}
@@ -217,21 +215,18 @@ def _multiplied(task: Task, clients: Clients, schema: Schema | None, where: str)
         counts = tuple(len(schema.parties[name]) + (schema.bias and name == clients.holder) for name in clients.names)
         nobody = replace(nobody, bias=schema.bias, row_bound=schema.row_bound, shares=counts)
     task, names = task.settled(nobody), clients.names
-    assert task.split is not None
-    usual = usual_dealers(task.split)
+    split, samples = task.masked_moments.split, task.masked_moments.samples
+    usual = usual_dealers(split)
     chosen = tuple(names.index(check.one_of(where, "dealers", name, names)) for name in clients.dealers) or usual
-    assert clients.samples is not None
-    Terms(task.split, clients.samples, "0" * 64, names, chosen)  # checks who deals
+    Terms(split, samples, "0" * 64, names, chosen)  # checks who deals
     dealers = () if COORDINATOR in chosen else tuple(names[dealer] for dealer in chosen)
     return task, replace(clients, least=len(names), dealers=dealers)
 
 
 def _blank_columns(clients: Clients, task: Task) -> VerticalFederation:
-    assert clients.samples is not None
-    csr_array = import_module("scipy.sparse").csr_array
-    parts = tuple(csr_array((clients.samples, width)) for width in clients.split)
-    labels = blank_labels(task.objective.loss, clients.samples)
-    return VerticalFederation(parts, labels, clients.names, clients.holding)
+    csr_array, samples = import_module("scipy.sparse").csr_array, clients.samples or 0
+    parts = tuple(csr_array((samples, width)) for width in clients.split)
+    return VerticalFederation(parts, blank_labels(task.objective.loss, samples), clients.names, clients.holding)
 
 
 def _with_coins(task: Task, settings: Settings, file: str) -> Settings:
@@ -263,14 +258,12 @@ def _stated_by(schema: Schema, table: Json, where: str) -> Json:
 def _test_set(clients: Clients, task: Task, schema: Schema | None = None) -> tuple[np.ndarray, np.ndarray] | None:
     if not clients.test:
         return None
+    loss = task.objective.loss
     if schema is not None:
-        assert schema.label is not None
-        X, y, _ = schema.encode(Path(clients.test), owners=False)
-        assert y is not None
-        return X, task.objective.loss.check_labels(for_loss(schema.label, y, task.objective.loss))
+        X, codes, _ = schema.encode(Path(clients.test), owners=False)
+        return X, loss.check_labels(coded_labels(schema, codes, loss)[0])
     X, texts, _ = read_csv(Path(clients.test), clients.label, "")
     fits = X.shape[1] == clients.columns
     check.require(fits, Path(clients.test).name, f"must have {clients.columns} columns besides the label", X.shape[1])
-    loss = task.objective.loss
     y, _ = coded(texts, clients.labels, loss, f"{Path(clients.test).name}, column {clients.label!r}")
     return X, loss.check_labels(y)

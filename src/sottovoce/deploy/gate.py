@@ -9,11 +9,11 @@ nothing is answered. The rows are read again with it, and at no other time.
 A frame is a length (8 bytes), a message's values as JSON, a length, and the bytes of its arrays (`wire.taken_apart`).
 """
 
+import errno
 import fcntl
 import json
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -112,17 +112,13 @@ def _make_room(path: Path) -> None:
         check.require(not path.exists(), str(path), "exists already, and is no socket")
         return
     with socket.socket(socket.AF_UNIX) as line:
-        try:
-            line.settimeout(_PATIENCE)
-            line.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-            return
-        except OSError as error:
-            raise check.InvalidInput(
-                f"{path}: exists already, and whether a gate is open there is not known ({error})"
-            ) from None
-    raise check.InvalidInput(f"{path}: exists already, and another gate is open there")
+        line.settimeout(_PATIENCE)
+        error = line.connect_ex(str(path))
+    if error == errno.ECONNREFUSED:
+        path.unlink(missing_ok=True)
+        return
+    unknown = f"whether a gate is open there is not known ([Errno {error}] {os.strerror(error)})"
+    raise check.InvalidInput(f"{path}: exists already, and {unknown if error else 'another gate is open there'}")
 
 
 def _answer(node: CurrentNode, line: socket.socket) -> None:
@@ -139,7 +135,7 @@ def _answer(node: CurrentNode, line: socket.socket) -> None:
 def _send(line: socket.socket, message: wire.Message) -> None:
     values, body = wire.taken_apart(message)
     text = json.dumps(values).encode()
-    line.sendall(struct.pack("<Q", len(text)) + text + struct.pack("<Q", len(body)) + body)
+    line.sendall(b"".join(len(part).to_bytes(8, "little") + part for part in (text, body)))
 
 
 def _receive(line: socket.socket, most: int, seconds: float) -> tuple[Json, bytes]:
@@ -154,7 +150,7 @@ def _receive(line: socket.socket, most: int, seconds: float) -> tuple[Json, byte
 
 
 def _part(line: socket.socket, most: int, until: float) -> bytes:
-    (length,) = struct.unpack("<Q", _exactly(line, 8, until))
+    length = int.from_bytes(_exactly(line, 8, until), "little")
     check.require(length <= most, "gate", f"a part of a frame must have at most {most} bytes", length)
     return _exactly(line, length, until)
 

@@ -1,7 +1,6 @@
 """A client's own folder: closed to others, one answer in it at a time, its log, and what it remembers."""
 
 import fcntl
-import os
 import stat
 import time
 from collections.abc import Iterator
@@ -53,7 +52,7 @@ class Home:
         with suppress(OSError):
             path = self.folder / "node.log"
             if path.exists() and path.stat().st_size > _LARGEST_LOG:
-                os.replace(path, path.with_suffix(".log.1"))
+                path.replace(path.with_suffix(".log.1"))
             with path.open("a", encoding="utf-8") as file:
                 for line in lines:
                     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -72,9 +71,7 @@ class Memory:
         self._folder, self._identity = folder, identity
         self._made: list[Path] = []
         self.new = not folder.exists()
-        names = [] if self.new else os.listdir(folder)
-        rounds = [name.removesuffix(".npz") for name in names if name.endswith(".npz")]
-        self._rounds = {int(number) for number in rounds if number.isdigit()}
+        self._rounds = {int(file.stem) for file in folder.glob("*.npz") if file.stem.isdigit()}
         self.last = max(self._rounds, default=None)  # the round of its last answer
         if self.last not in (None, known) and self.state()["identity"].item() != identity:
             raise Refused(wire.ANSWERED, "this experiment began with other settings; start another one")

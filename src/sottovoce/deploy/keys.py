@@ -44,10 +44,8 @@ def make(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int) 
         files[f"{name}.key"], files[f"{name}.pub"] = key_pair()
     with whole_files.new_folder(folder) as made:
         for name, content in files.items():
-            private = name.endswith(".key")
-            whole_files.write_content(made / name, content, PRIVATE if private else 0o666)
-            if not private:
-                (made / name).chmod(0o644)
+            whole_files.write_content(made / name, content, PRIVATE)
+            (made / name).chmod(PRIVATE if name.endswith(".key") else 0o644)
     return list(files)
 
 
@@ -82,24 +80,16 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
 
 def _server_files(authority: Key, server: Key, hosts: Sequence[str], days: int) -> dict[str, bytes]:
     """The authority's certificate, and the server's certificate and key."""
-    root = _certificate(
-        "sottovoce authority",
-        authority,
-        authority,
-        days,
-        (x509.BasicConstraints(ca=True, path_length=0), True),
-        (x509.KeyUsage(False, False, False, False, False, True, True, False, False), True),
+    signs = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    of_authority = x509.BasicConstraints(ca=True, path_length=0), signs
+    root = _certificate("sottovoce authority", authority, authority, days, *of_authority)
+    of_server = (
+        x509.BasicConstraints(ca=False, path_length=None),
+        x509.KeyUsage(True, False, False, False, False, False, False, False, False),
+        x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.SubjectAlternativeName([_host(host) for host in hosts]),
     )
-    certificate = _certificate(
-        "sottovoce server",
-        server,
-        authority,
-        days,
-        (x509.BasicConstraints(ca=False, path_length=None), True),
-        (x509.KeyUsage(True, False, False, False, False, False, False, False, False), True),
-        (x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False),
-        (x509.SubjectAlternativeName([_host(host) for host in hosts]), False),
-    )
+    certificate = _certificate("sottovoce server", server, authority, days, *of_server)
     return {AUTHORITY: root, SERVER: certificate, SERVER_KEY: _private(server, serialization.PrivateFormat.PKCS8)}
 
 
@@ -114,7 +104,7 @@ def _private(key: Key, form: serialization.PrivateFormat) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def _certificate(subject: str, key: Key, signer: Key, days: int, *extensions: tuple[x509.ExtensionType, bool]) -> bytes:
+def _certificate(subject: str, key: Key, signer: Key, days: int, *extensions: x509.ExtensionType) -> bytes:
     """A certificate for `key`, signed by the authority."""
 
     def named(text: str) -> x509.Name:
@@ -124,11 +114,10 @@ def _certificate(subject: str, key: Key, signer: Key, days: int, *extensions: tu
     builder = x509.CertificateBuilder().subject_name(named(subject)).issuer_name(named("sottovoce authority"))
     builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
     builder = builder.not_valid_before(now - day).not_valid_after(now + days * day)  # clocks differ
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical)
-    builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False)
-    signed = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-    return signed.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    for extension in (*extensions, by, x509.SubjectKeyIdentifier.from_public_key(key.public_key())):
+        builder = builder.add_extension(extension, isinstance(extension, x509.BasicConstraints | x509.KeyUsage))
+    return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def _host(text: str) -> x509.GeneralName:

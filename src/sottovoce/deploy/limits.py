@@ -120,14 +120,11 @@ class Limits:
             ("mode", self.modes, MODES["rows"]),
             ("relation", self.relations, get_args(Relation)),
         ):
-            for name in names:
-                check.one_of("limits", what, name, known)
+            check.all_of("limits", what, names, known)
 
     def _check_pace(self) -> None:
-        low, high = self.epsilon_per_day, self.epsilon
-        check.require(
-            low <= high, "limits", f"epsilon_per_day must be at most epsilon, {high:g}, which is for life", low
-        )
+        rule = f"epsilon_per_day must be at most epsilon, {self.epsilon:g}, which is for life"
+        check.require(self.epsilon_per_day <= self.epsilon, "limits", rule, self.epsilon_per_day)
         rule = "questions_per_hour and epsilon_per_day count what is charged, and only the mode 'proven' is"
         hint = 'Leave them out, or set modes = ["proven"]'
         check.require(not self.paced or self.modes == ("proven",), "limits", rule, hint=hint)
@@ -145,9 +142,8 @@ class Limits:
         self.allow(loss in self.losses, f"loss {loss!r} is not among {list(self.losses)}")
         self.allow(privacy.mode in self.modes, f"privacy mode {privacy.mode!r} is not among {list(self.modes)}")
         self._check_hyper_parameters(task)
-        self.allow(
-            task.rounds <= self.most_rounds, f"{task.rounds} rounds are asked for, the most are {self.most_rounds}"
-        )
+        rounds, most = task.rounds, self.most_rounds
+        self.allow(rounds <= most, f"{rounds} rounds are asked for, the most are {most}")
         if task.evaluate is not None:
             asked, share = task.evaluate.held_out, self.held_out
             self.allow(share > 0, "it holds out no records: held_out is 0, and [evaluate] is asked for")

@@ -50,8 +50,7 @@ class ServerLine:
     @classmethod
     def read(cls, text: str) -> "ServerLine":
         """From the line itself, or from a file that holds it."""
-        parts = _parts(text, SERVER)
-        check.require(len(parts) in (2, 3), "line", _cut(SERVER))
+        parts = _parts(text, SERVER, 2, 3)
         address, authority, schema = (*parts, "")[:3]
         host_and_port(address)
         check.require(not schema or is_hex(schema), "line", _cut(SERVER))
@@ -87,11 +86,10 @@ class NodeLine:
     @classmethod
     def read(cls, text: str) -> "NodeLine":
         """From the line itself, or from a file that holds it."""
-        parts = _parts(text, NODE)
-        check.require(len(parts) == 2, "line", _cut(NODE))
-        good_name(parts[0])
+        name, key = _parts(text, NODE, 2)
+        good_name(name)
         try:
-            line = cls(parts[0], base64.b64decode(parts[1], validate=True))
+            line = cls(name, base64.b64decode(key, validate=True))
             load_ssh_public_key(line.openssh())
         except Exception:  # of many kinds
             raise check.InvalidInput(f"line: {_cut(NODE)}") from None
@@ -135,8 +133,8 @@ def spelt(content: bytes) -> str:
     return " ".join(digest[place : place + 4] for place in range(0, 24, 4))
 
 
-def _parts(text: str, kind: str) -> list[str]:
-    """The words of a line after its first one, which says what kind it is."""
+def _parts(text: str, kind: str, *counts: int) -> list[str]:
+    """The words of a line after its first one, which says what kind it is; `counts`: how many there may be."""
     text = text.strip()
     if not text.startswith("sottovoce-") and text and len(text) < 4096 and Path(text).expanduser().is_file():
         path = Path(text).expanduser()
@@ -145,11 +143,11 @@ def _parts(text: str, kind: str) -> list[str]:
         text = whole_files.read_text(path).strip()
     words = text[:_LONGEST].split()
     first_word = words[0] if words else ""
-    other = next((whose for name, whose in _WHOSE.items() if name == first_word and name != kind), "")
-    if other:
-        raise check.InvalidInput(f"line: this is {other}; what is needed here is {_WHOSE[kind]}")
+    if first_word in _WHOSE and first_word != kind:
+        raise check.InvalidInput(f"line: this is {_WHOSE[first_word]}; what is needed here is {_WHOSE[kind]}")
     rule = f"must be {_WHOSE[kind]}, or a file that holds it"
     check.require(first_word == kind, "line", rule, text[:40], "Copy the whole line, from its first word on")
+    check.require(len(words) - 1 in counts, "line", _cut(kind))
     return words[1:]
 
 

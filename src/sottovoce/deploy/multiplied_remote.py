@@ -9,9 +9,9 @@ of their parts alone.
 """
 
 import hashlib
-import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -25,12 +25,11 @@ from sottovoce.deploy import announcing, scoring, wire
 from sottovoce.deploy.aggregation.messages import cut
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.product_terms import COORDINATOR, FROM_DEALER, SIGNED, Terms, pack_place, usual_dealers
-from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
+from sottovoce.deploy.remote import Post, Remote, TooFewAnswers, log
 from sottovoce.experiment import predict, saved
 from sottovoce.experiment.vertical_result import VerticalResult
 from sottovoce.privacy.masked_products import dealt, opened_scores
 
-log = logging.getLogger("sottovoce")
 _ATTEMPTS = 4
 _FAREWELL = 30.0  # seconds to wait for owners who need not answer
 _DIGEST = 32
@@ -57,13 +56,10 @@ class MultipliedRemote(Remote):
         )
 
     def _terms(self, number: int) -> Terms:
-        deployment = self._deployment
-        split, clients = deployment.task.split, deployment.clients
-        assert split is not None
-        assert clients.samples is not None
+        algorithm, clients = self._deployment.task.masked_moments, self._deployment.clients
         attempt = hashlib.sha256(f"{self._name} {number}".encode()).hexdigest()  # a restarted server finds it again
-        dealers = tuple(clients.names.index(name) for name in clients.dealers) or usual_dealers(split)
-        return Terms(split, clients.samples, attempt, clients.names, dealers)
+        dealers = tuple(clients.names.index(name) for name in clients.dealers) or usual_dealers(algorithm.split)
+        return Terms(algorithm.split, algorithm.samples, attempt, clients.names, dealers)
 
     def _prepare(self, terms: Terms, k: int) -> None:
         """All steps before the round."""
@@ -129,10 +125,9 @@ class MultipliedRemote(Remote):
         for m, reply in silent.items():
             if reply.code == wire.SET_UP or (reply.code == wire.ANSWERED and what == wire.BEGIN):
                 raise Again(self._why(m, reply))
-            scores = what in (wire.SCORE_BEGIN, wire.SCORES)
-            go_on = "" if scores else f". Run the app again to go on from round {k}"
-            rule = f"{what if scores else f'round {k}'}: every owner is needed{go_on}"
-            raise TooFewAnswers(f"{rule}. Silent: {self._why(m, reply)}")
+            if what in wire.SCORING:
+                raise TooFewAnswers(f"{what}: every owner is needed. Silent: {self._why(m, reply)}")
+            raise self._too_few(k, "every owner is needed", {m: reply})
         return answers
 
     def saved(self) -> None:
@@ -140,9 +135,7 @@ class MultipliedRemote(Remote):
         asks = {m: self._ask(m, b"", 1, wire.FORGET) for m in range(self.n)}
         self._post.ask(asks, min(_FAREWELL, self._deployment.clients.deadline))
 
-
-class ScoredRemote(MultipliedRemote):
-    """The same owners, asked about new samples. Parameters as of `Remote`."""
+    # ------------------------------------------------------------------------------------- about new samples
 
     def scores(self, result: VerticalResult, ids: Sequence[str]) -> np.ndarray:
         """Scores of the samples with these ids: (ids,), or one column per class for softmax."""
@@ -151,10 +144,8 @@ class ScoredRemote(MultipliedRemote):
 
     def _some(self, result: VerticalResult, ids: Sequence[str]) -> np.ndarray:
         for _ in range(_ATTEMPTS):
-            try:
+            with suppress(Again):  # a reply was lost, and its masks with it: another question, under others
                 return self._asked_once(result, ids)
-            except Again:
-                continue  # a reply was lost, and its masks with it: another question, under others
         raise TooFewAnswers("scores: the owners' replies were lost again and again; ask another time")
 
     def _asked_once(self, result: VerticalResult, ids: Sequence[str]) -> np.ndarray:
@@ -174,14 +165,12 @@ def predicted_scores(
     """Scores of new samples by the model of a finished run, from all owners behind `post`."""
     clients = deployment.clients
     check.require(deployment.task.split is not None, "predict", "between machines it is for runs of masked-moments")
-    must_be_ids("predict", ids)
     met = post.statuses(clients.wait)
     missing = [who for m, who in enumerate(clients.names) if m not in met]
     if missing:
         raise TooFewAnswers(f"predict: every owner has a part of each score. Missing: {', '.join(missing)}")
     rows, sizes = sum(status.size for status in met.values()), np.ones(len(clients.names), dtype=int)
-    remote = ScoredRemote(deployment, name, post, sizes, deployment.settings.engine, rows)
-    return remote.scores(result, ids)
+    return MultipliedRemote(deployment, name, post, sizes, deployment.settings.engine, rows).scores(result, ids)
 
 
 def predict_ids(deployment: Deployment, name: str, post: Post, run: Path, file: Path, out: Path) -> int:
@@ -196,14 +185,10 @@ def read_ids(file: Path) -> list[str]:
     """The ids in a file, one on each line; refuses none, repeated ones and such as no owner would read."""
     text = utf8(str(file), read_bytes(file), "ids, one on each line")
     ids = [line.strip() for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
-    must_be_ids(str(file), ids)
-    return ids
-
-
-def must_be_ids(where: str, ids: Sequence[str]) -> None:
-    distinct = 0 < len(ids) == len(set(ids)) and all(0 < len(each) <= scoring.LONGEST_ID for each in ids)
+    distinct = 0 < len(ids) == len(set(ids)) and all(len(each) <= scoring.LONGEST_ID for each in ids)
     rule = f"must hold ids, at least one, all different and of at most {scoring.LONGEST_ID} characters"
-    check.require(distinct, where, rule)
+    check.require(distinct, str(file), rule)
+    return ids
 
 
 def _batches(of_owners: Sequence[tuple[int, int]]) -> list[dict[int, int]]:
@@ -212,7 +197,6 @@ def _batches(of_owners: Sequence[tuple[int, int]]) -> list[dict[int, int]]:
     for owner, thing in of_owners:
         free = next((group for group in groups if owner not in group), None)
         if free is None:
-            groups.append({owner: thing})
-        else:
-            free[owner] = thing
+            groups.append(free := {})
+        free[owner] = thing
     return groups

@@ -26,8 +26,10 @@ import hashlib
 import json
 from collections.abc import Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Words
@@ -36,7 +38,6 @@ from sottovoce.core.products import own_part
 from sottovoce.deploy import announcing, wire
 from sottovoce.deploy.aggregation.messages import SIGNATURE, is_signed
 from sottovoce.deploy.aggregation.store import Folder
-from sottovoce.deploy.announcing import Place, Products
 from sottovoce.deploy.assignment import Run
 from sottovoce.deploy.limits import Limits, Refused, bad_ask
 from sottovoce.deploy.product_records import ASKED, Statement, entry, keep, masked_digest, records_of, statement
@@ -46,6 +47,9 @@ from sottovoce.experiment import whole_files
 from sottovoce.privacy import masked_products
 from sottovoce.privacy.masked_products import PairKey, Side, dealt, fresh_secret
 
+if TYPE_CHECKING:
+    from sottovoce.deploy.node import Node
+
 STATE, UNDER_WAY = "state", "under-way"
 NOTHING_AGREED = "products: it has agreed on nothing; begin again"
 _SEED, _PRODUCT = 0, 1  # numbers under which a seed and W_2 are sealed
@@ -54,12 +58,12 @@ _SEED, _PRODUCT = 0, 1  # numbers under which a seed and W_2 are sealed
 class Multiplying:
     """The steps at one owner, for one experiment."""
 
-    def __init__(self, products: Products | None, place: Place, ask: wire.Ask, run: Run) -> None:
-        self._products = Limits.given(products, "products")
-        self._place, self._ask, self._m, self._run = place, ask, ask.client, run
+    def __init__(self, node: "Node", ask: wire.Ask, run: Run) -> None:
+        self._products = Limits.given(node.products, "products")
+        self._node, self._ask, self._m, self._run = node, ask, ask.client, run
         algorithm = run.assignment.task.masked_moments
         self._split, self._samples = algorithm.split, algorithm.samples
-        self._store = Folder(place.folder / "products" / ask.experiment)
+        self._store = Folder(node.folder / "products" / ask.experiment)
 
     def step(self) -> bytes:
         """The answer to any question but that of the round."""
@@ -77,9 +81,8 @@ class Multiplying:
     def _begin(self, content: bytes) -> bytes:
         """Fresh seeds, nonces and a fresh key for a new attempt; what it has for one that is known."""
         terms = Terms.read(self._split, self._samples, content)
-        signing = self._products.signing_key(self._place, terms.names)
-        in_place = terms.names[self._m] == self._place.name
-        check.require(in_place, "products", "its own name must stand in its own place")
+        signing = self._signing_key(terms)
+        check.require(terms.names[self._m] == self._node.name, "products", "its own name must stand in its own place")
         before = self._kept
         if before is None or before["terms"] != content.decode() or before["identity"] != self._ask.identity():
             if self._store.read(UNDER_WAY) is not None:
@@ -134,12 +137,10 @@ class Multiplying:
         check.require(mine, "products", "it deals to no such pair, or these are not the two seeds")
         a, b = self._split.pairs[pair]
         first, second = self._key(pair, a), self._key(pair, b)
-        seeds = (
-            first.unsealed("first", _SEED, boxes[:SEALED_SEED]),
-            second.unsealed("second", _SEED, boxes[SEALED_SEED:]),
-        )
+        seed = first.unsealed("first", _SEED, boxes[:SEALED_SEED])
+        other_seed = second.unsealed("second", _SEED, boxes[SEALED_SEED:])
         self._once(f"dealt-{pair}", hashlib.sha256(boxes).digest(), "it has dealt to this pair, for other seeds")
-        product = dealt(*seeds, self._attempt(pair))
+        product = dealt(seed, other_seed, self._attempt(pair))
         return second.sealed("first", _PRODUCT, product.astype("<u8").tobytes())
 
     # ----------------------------------------------------------------------------------------------- masked tables
@@ -192,9 +193,11 @@ class Multiplying:
         """What it signs about its masked table."""
         side = self._side(pair)
         digest = masked_digest(side.seed, side.attempt, side.role, side.table)
-        unsigned = statement(self._split, self._ask.experiment, self._place.name, self._m, side.attempt, digest)
-        signing = self._products.signing_key(self._place, self._terms.names)
-        return unsigned, signing.sign(unsigned.signed())
+        unsigned = statement(self._split, self._ask.experiment, self._node.name, self._m, side.attempt, digest)
+        return unsigned, self._signing_key(self._terms).sign(unsigned.signed())
+
+    def _signing_key(self, terms: Terms) -> Ed25519PrivateKey:
+        return self._products.signing_key(self._node.name, self._node.path.parent, terms.names)
 
     def _checked_statement(self, pair: int, plain: bytes) -> Json:
         """What the other owner signed, as it is kept; refuses what is not signed by the key that is pinned for it."""
@@ -214,14 +217,13 @@ class Multiplying:
             digest = hashlib.sha256()
             for chunk in range(terms.chunks(terms.other(pair, self._m))):
                 digest.update(self._taken(pair, chunk))
-            same = digest.hexdigest() == kept["statement"]["digest"]
-            if not same:
+            if digest.hexdigest() != kept["statement"]["digest"]:
                 raise Refused(wire.BAD_ASK, "products: an owner has signed another masked table than it sent")
             others.append(kept)
         signed = [entry(*self._own_statement(pair), seed=self._seed(pair).hex()) for pair in terms.pairs_of(self._m)]
         made_from = {name: getattr(self._ask, name) for name in ASKED}
-        own_record = {"signed": signed, **made_from, "order": self._place.order, "owners": list(terms.names)}
-        keep(records_of(self._place.folder, self._ask.experiment), own_record, others)
+        own_record = {"signed": signed, **made_from, "order": self._node.rows.order, "owners": list(terms.names)}
+        keep(records_of(self._node.folder, self._ask.experiment), own_record, others)
 
     # ------------------------------------------------------------------------------------------------------ the round
 
@@ -309,8 +311,8 @@ class Multiplying:
 
     @cached_property
     def _agreed(self) -> bytes:
-        keys = self._products.pinned(self._terms.names)
-        return self._terms.digest(settings_of(self._ask), keys, self._place.order, bytes.fromhex(self._begun["all"]))
+        order, everyone = self._node.rows.order, bytes.fromhex(self._begun["all"])
+        return self._terms.digest(settings_of(self._ask), self._products.pinned(self._terms.names), order, everyone)
 
     @cached_property
     def _announced(self) -> list[announcing.Announced]:

@@ -41,7 +41,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.round import State
 from sottovoce.deploy import beside_rounds, scoring, wire
-from sottovoce.deploy.announcing import Place, Products
+from sottovoce.deploy.announcing import Products
 from sottovoce.deploy.assignment import Assignment, Run
 from sottovoce.deploy.home import Home, Memory
 from sottovoce.deploy.limits import Limits, Refused, sentence_for
@@ -87,7 +87,7 @@ class Node:
 
         identity, self._data, self.limits = table(Identity, "node"), table(Own, "data"), table(Limits, "limits")
         self._sums = table(Sums, "sums") if "sums" in tables else None
-        self._products = table(Products, "products") if "products" in tables else None
+        self.products = table(Products, "products") if "products" in tables else None
         self._new = table(NewSamples, "predict") if "predict" in tables else None
         self.name, self.budget = identity.name, Budget(self.limits.epsilon, self.limits.delta)
         self.folder = self.path.parent / Path(identity.folder).expanduser()
@@ -134,9 +134,8 @@ class Node:
         rows, ledger = self.rows, self._ledger()
         epsilon, budget = ledger.epsilon(), ledger.budget
         spent = json.dumps([[pack_event(event), count] for event, count in ledger.spent().items()])
-        charges = pack_rows(ledger.rows())
         public = self.name, len(rows.X), rows.X.shape[1], epsilon, budget.epsilon, budget.delta
-        return wire.Status(*public, spent, bool(rows.labels), rows.order, charges)
+        return wire.Status(*public, spent, bool(rows.labels), rows.order, pack_rows(ledger.rows()))
 
     def _guarded(self, what: str, work: Callable[[], Done]) -> Done | wire.Reply:
         """Do the work under the lock. Of an error only a code and a fixed sentence are sent."""
@@ -163,9 +162,11 @@ class Node:
         if ask.what in wire.SUMS:
             return wire.of_bytes(self._summed(ask, run))
         if ask.what in wire.PRODUCTS:
-            return wire.of_bytes(self._multiplying(ask, run).step())
-        if ask.what in (wire.SCORE_BEGIN, wire.SCORES):
-            return wire.of_bytes(self._scoring(ask, run).step())
+            return wire.of_bytes(Multiplying(self, ask, run).step())
+        if ask.what in wire.SCORING:
+            if self._memory(ask, run).last is None:
+                raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
+            return wire.of_bytes(Scoring(self, ask, run).step())
         if ask.what in (wire.PROX, wire.SLOPE):
             of = f"{self.rows.fingerprint} {self.rows.order}"  # flips belong to samples in one order
             flips = LabelFlips(self.folder / "labels.npz", self.folder / "labels.ledger", self.name, of)
@@ -204,7 +205,7 @@ class Node:
         ledger = self._ledger()
         owners = self._affordable(ask, run.assignment, memory, ledger)
         if run.assignment.task.split is not None:
-            run.multiplying = self._multiplying(ask, run)
+            run.multiplying = Multiplying(self, ask, run)
             run.multiplying.ready()
         clients = self._clients(ask, run, owners)
         answers.begin("" if clients.split is None else clients.split.digest)
@@ -225,22 +226,7 @@ class Node:
         summing = Summing(self._sums, self.path.parent, self.folder / "sums" / ask.experiment, ask, run.assignment)
         if ask.what != wire.UPLOAD:
             return summing.step()
-        before = summing.uploaded()
-        return self._upload(ask, run, summing) if before is None else before
-
-    def _multiplying(self, ask: wire.Ask, run: Run) -> Multiplying:
-        """The steps by which split columns are multiplied."""
-        return Multiplying(self._products, self._place, ask, run)
-
-    def _scoring(self, ask: wire.Ask, run: Run) -> Scoring:
-        """The steps by which new samples are scored, in an experiment that it took part in."""
-        if self._memory(ask, run).last is None:
-            raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
-        return Scoring(self._products, self._place, ask, run, lambda: self.new_rows)
-
-    @property
-    def _place(self) -> Place:
-        return Place(self.name, self.path.parent, self.folder, self.rows.order, self.limits)
+        return summing.uploaded() or self._upload(ask, run, summing)
 
     def _upload(self, ask: wire.Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""
@@ -299,7 +285,8 @@ class Node:
             raise Refused(wire.STATE, "it has answered in this experiment before, but its memory is gone")
         if not self.limits.paced:
             return OwnerLedgers([ledger], Budget(*budget), ask.experiment)
-        self._recent = Recent.of(ledger, self._recent)
+        if self._recent is None or self._recent.ledger is not ledger:  # or it is of one that was opened before
+            self._recent = Recent(ledger)
         check_hour(self.limits, self._recent)
         return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)
 

@@ -31,9 +31,8 @@ def items(file: Path, ask_server: bool = True) -> Iterator[Item]:
     except check.SottovoceError as error:
         yield Item("file", "bad", str(error))
         return
-    yield Item(
-        "file", "good", f"{node.name}, with limits: epsilon {node.limits.epsilon:g} at delta {node.limits.delta:g}"
-    )
+    budget = node.budget
+    yield Item("file", "good", f"{node.name}, with limits: epsilon {budget.epsilon:g} at delta {budget.delta:g}")
     yield _item("rights", lambda: _rights(node))
     rows = _item("rows", lambda: _rows(node))
     yield rows

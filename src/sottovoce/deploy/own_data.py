@@ -1,6 +1,7 @@
 """A client's own rows: the [node] and [data] of its file, read once and checked before anybody asks."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.clipping import shorten_rows
+from sottovoce.core.files import number_or_nan
 from sottovoce.core.plain import Json
 from sottovoce.deploy import wire
 from sottovoce.deploy.limits import Limits, Refused
@@ -89,8 +91,7 @@ class Own:
         """The rows, checked once against what their owner says about them."""
         if schema is None:
             X, texts, ids = self._read(folder)
-            if self.shorten:
-                assert self.row_bound is not None
+            if self.shorten and self.row_bound is not None:
                 X = shorten_rows(X, self.row_bound)
             print_ = fingerprint(X, np.array(texts))  # whatever order they are used in, and however labels are spelt
             texts = [label_text(text) for text in texts]
@@ -143,12 +144,9 @@ class Own:
             fix = "Name it in labels too, or drop these rows"
             check.every_row("data", "labels must name every class", unknown, "has another", fix)
         if False in kinds:
-            try:
-                fine = np.isfinite(np.array(texts, dtype=np.float64))
-            except ValueError:
-                fine = np.zeros(len(texts), dtype=bool)
+            numbers = all(math.isfinite(number_or_nan(text)) for text in texts)
             rule = "labels must be finite numbers, since the limits allow a loss for numbers"
-            check.require(bool(fine.all()), "data", rule, hint="Leave that loss out of the limits")
+            check.require(numbers, "data", rule, hint="Leave that loss out of the limits")
 
     def coded(self, texts: list[str], loss: Loss) -> np.ndarray:
         """Labels as the loss wants them. What is refused follows from the declared classes alone."""
@@ -183,8 +181,7 @@ def _stated_by(schema: Schema, data: Json, where: str, split: bool) -> Json:
     """[data] of a node whose rows are prepared by a schema, with what that says of them; `split`: by its part of it."""
     for key in ("npz", *(() if split else ("id", "same_order", "salt")), "row_bound", "shorten"):
         check.require(not data.get(key), where, f"{key} does not go with a [schema], which prepares the rows of a csv")
-    labelled = schema.label is not None
-    check.require(labelled or split, where, "the [schema] must say which column is the label")
+    check.require(schema.label is not None or split, where, "the [schema] must say which column is the label")
     stated: Json = {"label": "", "labels": []}
     if schema.label is not None:
         stated = {"label": schema.label.column, "labels": list(class_texts(schema.label))}

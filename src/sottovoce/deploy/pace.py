@@ -54,11 +54,6 @@ class Recent:
         now = wall()
         self._read(lambda stamp: max(now - stamp, 0.0))
 
-    @classmethod
-    def of(cls, ledger: FileLedger, known: "Recent | None") -> "Recent":
-        """What is `known` already, unless it is of a ledger that was opened before this one."""
-        return known if known is not None and known.ledger is ledger else cls(ledger)
-
     def look(self) -> list[Charge]:
         """The charges of the last day, the oldest first. Rows that were not there before are new."""
         self._read(lambda stamp: 0.0)
@@ -78,9 +73,7 @@ def check_hour(limits: Limits, recent: Recent) -> None:
     most = limits.questions_per_hour
     if not most:
         return
-    last: dict[Question, float] = {}  # when each question was last charged
-    for charge in recent.look():
-        last[charge.question] = max(charge.made, last.get(charge.question, -math.inf))
+    last = {charge.question: charge.made for charge in recent.look()}  # when each question was last charged
     within = sorted(made for made in last.values() if steady() - made < HOUR)
     if len(within) >= most:
         wait = within[-most] + HOUR - steady()
@@ -100,9 +93,8 @@ def check_day(limits: Limits, recent: Recent, event: Event, answers: int) -> Non
 
     if fits(0):
         return
-    if not fits(len(charges)):
-        why = f"what is asked gives away more than the epsilon {most:g} that it allows for a day"
-        raise Refused(wire.LIMITS, f"this client's limits: {why}")
+    why = f"what is asked gives away more than the epsilon {most:g} that it allows for a day"
+    limits.allow(fits(len(charges)), why)
     fewest = bisect_left(range(len(charges)), True, lo=1, key=fits)  # of the oldest, which have to be a day old
     wait = charges[fewest - 1].made + DAY - steady()
     raise Refused(wire.PACE, f"it gives away at most epsilon {most:g} a day and has. {_come_back(wait)}")

@@ -65,8 +65,7 @@ class Statement:
 
     def __post_init__(self) -> None:
         digests = all(map(wire.is_hex, (self.agreed, self.digest, *self.nonces)))
-        two = len(self.widths) == len(self.nonces) == 2
-        check.require(two and digests, "record", "is not of two owners")
+        check.require(len(self.widths) == len(self.nonces) == 2 and digests, "record", "is not of two owners")
         check.require(wire.is_hex(self.experiment, 16), "record", "names no experiment")
         check.fields(self, "record")
 
@@ -85,9 +84,8 @@ def statement(split: Split, experiment: str, owner: str, m: int, attempt: Attemp
     """The statement of owner `m`."""
     a, b = attempt.pair
     slopes = split.outputs if m == split.holder else 0
-    nonces = tuple(nonce.hex() for nonce in attempt.nonces)
     role: Role = "first" if m == a else "second"
-    drawn = attempt.plan.hex(), a, b, nonces, attempt.rows, attempt.widths
+    drawn = attempt.plan.hex(), a, b, tuple(nonce.hex() for nonce in attempt.nonces), attempt.rows, attempt.widths
     return Statement(experiment, owner, role, *drawn, split.longest(m), slopes, digest.hex())
 
 
@@ -119,9 +117,8 @@ def check_rows(signed: Statement, signature: bytes, key: str, seed: bytes, table
     check.require(same, who, "are not those of the masked table that it signed: it multiplied others")
     squares = np.square(table.astype(np.float64))  # whole numbers far below 2^53, or far too large
     columns = shape[1] - signed.slopes
-    long = (squares[:, :columns].sum(axis=1) > signed.longest) | (
-        squares[:, columns:].sum(axis=1) > UNIT * LABEL_REACH**2
-    )
+    long = squares[:, :columns].sum(axis=1) > signed.longest
+    long |= squares[:, columns:].sum(axis=1) > UNIT * LABEL_REACH**2
     check.require(not long.any(), who, "are longer than they may be: the noise on the others' columns hid too little",
                   f"{int(long.sum())} rows")  # fmt: skip
 

@@ -73,8 +73,7 @@ class Terms:
     @classmethod
     def read(cls, split: Split, samples: int, content: bytes) -> "Terms":
         rule = "the terms must be a name, the owners and the dealers"
-        kinds = (str, tuple[str, ...], tuple[int, ...])
-        attempt, names, dealers = wire.read_terms("products", content, kinds, rule)
+        attempt, names, dealers = wire.read_terms("products", content, (str, tuple[str, ...], tuple[int, ...]), rule)
         return cls(split, samples, attempt, names, dealers)
 
     def pairs_of(self, m: int) -> list[int]:

@@ -25,7 +25,7 @@ class Progress:
         self._path, self._post, self._names = path, post, names
         self._clients: dict[str, Json] = {name: {"said": "", "when": None, "round": None} for name in names}
         self._run: Json = {"state": "waiting for nodes", "why": "", "round": 0, "rounds": rounds, "folder": str(out)}
-        self._began = time.time()
+        self._run["began"] = time.time()
         self._write()
 
     def ask(self, asks: Mapping[int, wire.Ask], deadline: float) -> Mapping[int, wire.Reply]:
@@ -58,7 +58,7 @@ class Progress:
     def _write(self) -> None:
         if self._path is None:
             return
-        value = self._run | {"began": self._began, "updated": time.time(), "clients": self._clients}
+        value = self._run | {"updated": time.time(), "clients": self._clients}
         try:
             whole_files.replace_file(self._path, whole_files.json_bytes(value))
         except check.SottovoceError:

@@ -105,10 +105,8 @@ class Remote:
         answered[list(answers)] = True
         needed = min(self._deployment.clients.least, int((active & ~self._spent).sum()))
         if len(answers) < needed:
-            raise TooFewAnswers(
-                f"round {k}: {len(answers)} of {len(asked)} clients answered and at least {needed} must. "
-                f"Run the app again to go on from round {k}. Silent: {self._reasons(silent)}"
-            )
+            why = f"{len(answers)} of {len(asked)} clients answered and at least {needed} must"
+            raise self._too_few(k, why, silent)
         self.heard |= answered
         return Exchange(self._together(answers), answered)
 
@@ -193,10 +191,7 @@ class Remote:
         holder = self._deployment.clients.holding
         heard, silent = self._heard(what, self._k, {holder: question}, _values_of(width))
         if silent:
-            raise TooFewAnswers(
-                f"round {self._k}: nothing was heard of the labels. Run the app again to go on from round {self._k}. "
-                f"Silent: {self._reasons(silent)}"
-            )
+            raise self._too_few(self._k, "nothing was heard of the labels", silent)
         return heard[holder]
 
     def _why(self, client: int, reply: wire.Reply) -> str:
@@ -205,6 +200,11 @@ class Remote:
 
     def _reasons(self, silent: Mapping[int, wire.Reply]) -> str:
         return "; ".join(self._why(client, reply) for client, reply in silent.items())
+
+    def _too_few(self, k: int, why: str, silent: Mapping[int, wire.Reply]) -> TooFewAnswers:
+        """The error that ends a round, and says how to go on."""
+        go_on = f"Run the app again to go on from round {k}"
+        return TooFewAnswers(f"round {k}: {why}. {go_on}. Silent: {self._reasons(silent)}")
 
     def saved(self) -> None:
         """The result is on disk: nothing to do."""

@@ -23,10 +23,11 @@ the sum learns the other's part. What is wrong with its own files is told to nob
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,9 +36,7 @@ from sottovoce.core.files import utf8
 from sottovoce.core.plain import Json
 from sottovoce.deploy import announcing, product_records, wire
 from sottovoce.deploy.aggregation.store import Folder
-from sottovoce.deploy.announcing import Place, Products
 from sottovoce.deploy.assignment import Run
-from sottovoce.deploy.home import Home
 from sottovoce.deploy.limits import Limits, Refused, bad_ask, kept_from_servers
 from sottovoce.deploy.own_data import Own, OwnRows
 from sottovoce.deploy.summing import settings_of
@@ -48,12 +47,14 @@ from sottovoce.privacy.masked_products import MOST_SCORED, fresh_secret, masked_
 from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import summed_scores
 
+if TYPE_CHECKING:
+    from sottovoce.deploy.node import Node
+
 MOST_IDS, LONGEST_ID = 1 << 14, 200  # of one question, and characters of each
 DAY = 86400.0
 UNKNOWN = "scores: of these ids some are of no sample that it can score"
 _QUERY = "query"
 wall = time.time  # tests replace it
-Known = Callable[[], Mapping[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -85,20 +86,16 @@ def read_new(
 
 
 class Scoring:
-    """The two steps at one owner, in an experiment whose round it has answered.
+    """The two steps at one owner, in an experiment whose round it has answered."""
 
-    `known`: the samples that it may score, by id.
-    """
-
-    def __init__(self, products: Products | None, place: Place, ask: wire.Ask, run: Run, known: Known) -> None:
-        limits, algorithm = place.limits, run.assignment.task.masked_moments
+    def __init__(self, node: "Node", ask: wire.Ask, run: Run) -> None:
+        limits, algorithm = node.limits, run.assignment.task.masked_moments
         limits.allow(limits.scores_per_day > 0, "it answers no scores of new samples: scores_per_day is 0")
-        self._products = limits.given(products, "products")
-        self._place, self._ask, self._m, self._known = place, ask, ask.client, known
-        split = algorithm.split
+        self._products = limits.given(node.products, "products")
+        self._node, self._ask, self._m, split = node, ask, ask.client, algorithm.split
         self._width, self._outputs, self._owners = split.widths[self._m], algorithm.outputs, split.owners
-        self._store = Folder(place.folder / "scores" / ask.experiment)  # lost when the machine is started again
-        self._records = product_records.records_of(place.folder, ask.experiment)
+        self._store = Folder(node.folder / "scores" / ask.experiment)  # lost when the machine is started again
+        self._records = product_records.records_of(node.folder, ask.experiment)
         fits = 2 <= self._owners <= MOST_SCORED  # alone nothing hides its part; and sums must fit in 64 bits
         limits.allow(fits, f"scores are sums of the parts of 2 to {MOST_SCORED} owners")
 
@@ -111,7 +108,7 @@ class Scoring:
         """A fresh nonce and a fresh key. Those of a question before are forgotten: it is answered no more."""
         names = read_names(content, self._owners)
         check.require(names == self._multiplied().get("owners"), "scores", "owners must be those of the experiment")
-        signing = self._products.signing_key(self._place, names)
+        signing = self._products.signing_key(self._node.name, self._node.path.parent, names)
         private, nonce = fresh_secret(), fresh_secret()
         announcement = announcing.announced(signing, about(self._ask, content), self._m, nonce, private)
         kept: Json = {"terms": content.decode(), "private": private.hex(), "announced": announcement.hex()}
@@ -131,7 +128,7 @@ class Scoring:
         announcements = announcing.read(pinned, about(self._ask, terms), everyone, counts, self._m, own)
         secrets = {m: announcing.shared(private, announcements[m].public) for m in range(self._owners) if m != self._m}
         self._multiplied()
-        self._place.limits.check_broadcast({"model": model})
+        self._node.limits.check_broadcast({"model": model})
         self._check_pace(len(ids))
         rows = self._rows(ids)
         self._check_model(model)
@@ -139,12 +136,11 @@ class Scoring:
         query = announcing.about("scores", settings_of(self._ask), terms, *pinned, everyone, *ids)
         masked = masked_scores(scores, self._m, secrets, query)
         self._store.delete(_QUERY)  # one reply: from here on these masks are gone
-        note = f"experiment {self._ask.experiment}: scores of {len(ids)} new samples, masked"
-        Home(self._place.folder).note(note)
+        self._node.home.note(f"experiment {self._ask.experiment}: scores of {len(ids)} new samples, masked")
         return masked.astype("<u8").tobytes()
 
     def _rows(self, ids: Sequence[str]) -> np.ndarray:
-        known = self._known()
+        known = self._node.new_rows
         if set(ids) - known.keys():
             raise Refused(wire.BAD_ASK, UNKNOWN)
         X = np.array([known[each] for each in ids])
@@ -156,7 +152,7 @@ class Scoring:
         """What it keeps of the experiment's products; refuses if it has other samples by now."""
         with kept_from_servers():
             kept = product_records.read(self._records / product_records.OWN)
-        if kept.get("order") != self._place.order:
+        if kept.get("order") != self._node.rows.order:
             raise Refused(wire.STATE, "scores: its samples are others than in this experiment")
         return kept
 
@@ -166,13 +162,12 @@ class Scoring:
         if not path.exists():
             whole_files.replace_file(path, digest.encode())
         elif path.read_text().strip() != digest:
-            raise Refused(
-                wire.ANSWERED, "scores: another model of this experiment was used before, and there is one only"
-            )
+            why = "scores: another model of this experiment was used before, and there is one only"
+            raise Refused(wire.ANSWERED, why)
 
     def _check_pace(self, count: int) -> None:
         """Refuse to be asked for more than the owner allows in 24 hours; refused ids count too, or one could guess."""
-        path, now, most = self._place.folder / "scores.json", wall(), self._place.limits.scores_per_day
+        path, now, most = self._node.folder / "scores.json", wall(), self._node.limits.scores_per_day
         before: list[list[float]] = json.loads(path.read_bytes())["answered"] if path.exists() else []
         recent = [[made, some] for made, some in before if now - made < DAY]  # one that is stamped later is new
         if sum(some for _, some in recent) + count > most:

@@ -4,7 +4,6 @@ A checkpoint is on disk after every round, so a stopped server goes on where it 
 and a client that answered it sends the same answer.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint, Outcome
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.multiplied_remote import MultipliedRemote
-from sottovoce.deploy.remote import Post, Remote, TooFewAnswers
+from sottovoce.deploy.remote import Post, Remote, TooFewAnswers, log
 from sottovoce.deploy.reported_charges import charged, shown_by, together
 from sottovoce.deploy.summed_remote import SummedRemote
 from sottovoce.deploy.wire import Status
@@ -29,7 +28,6 @@ from sottovoce.experiment.vertical_result import RESULTS, opened_sums
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import state_guarantee
 
-log = logging.getLogger("sottovoce")
 Statuses = tuple[Mapping[int, Status], Mapping[int, Status]]  # the last of each client; those at the end of the run
 
 
@@ -132,16 +130,12 @@ def _facts(deployment: Deployment, charges: Charges | None, predicts: bool) -> J
 
 
 def _must_fit(deployment: Deployment, met: Mapping[int, Status], least: int) -> None:
-    if len(met) < least:
-        missing = [name for client, name in enumerate(deployment.clients.names) if client not in met]
-        why = (
-            "" if least == deployment.clients.least else "; batches are drawn, so the noise depends on everyone's size"
-        )
-        why = "; all must be seen to have the same samples" if deployment.clients.split else why
-        raise TooFewAnswers(
-            f"app: {len(met)} clients are there and {least} must be{why}. Missing: {', '.join(missing)}"
-        )
     clients = deployment.clients
+    if len(met) < least:
+        missing = ", ".join(name for client, name in enumerate(clients.names) if client not in met)
+        why = "" if least == clients.least else "; batches are drawn, so the noise depends on everyone's size"
+        why = "; all must be seen to have the same samples" if clients.split else why
+        raise TooFewAnswers(f"app: {len(met)} clients are there and {least} must be{why}. Missing: {missing}")
     for client, status in met.items():
         who, columns = f"client {clients.names[client]!r}", clients.split[client] if clients.split else clients.columns
         check.require(status.columns == columns, who, f"must have {columns} columns", status.columns)

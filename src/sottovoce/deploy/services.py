@@ -12,29 +12,47 @@ from importlib import metadata
 from pathlib import Path
 
 NO_FLOWER = "Flower is not installed. Install it with: pip install 'sottovoce[flower]'"
-# A Python with compiled kernels writes memory that it then executes, so MemoryDenyWriteExecute cannot be among them.
-_UNIT = """\
-# cp {unit} /etc/systemd/system/ && systemctl enable --now {name}
+
+
+def files(
+    name: str, words: Sequence[str], folder: Path, memory: str, mounts: dict[Path, bool], ports: Sequence[str] | None
+) -> dict[str, str]:
+    """A unit of systemd that runs `sottovoce` with these words; unless `ports` is None, also a file of Docker
+    Compose.
+
+    `mounts`: folder or file -> whether it is written, which is so of one.
+    """
+    (writable,) = (path for path, written in mounts.items() if written)
+    made = {f"{name}.service": _unit(name, words, folder, memory, writable)}
+    return made if ports is None else made | {"compose.yaml": _compose(name, words, folder, memory, mounts, ports)}
+
+
+def _unit(name: str, words: Sequence[str], folder: Path, memory: str, writable: Path) -> str:
+    """The unit. Compiled kernels write memory that they then execute, so it has no MemoryDenyWriteExecute."""
+    command = " ".join(map(_quoted, (str(Path(sys.executable).with_name("sottovoce")), *words)))
+    directory = str(folder).replace("%", "%%")  # the rest of the line: no quotation marks there
+    return f"""\
+# cp {name}.service /etc/systemd/system/ && systemctl enable --now {name}
 [Unit]
 Description={name}
 After=network-online.target
 Wants=network-online.target
 
 [Service]
-User={user}
+User={getpass.getuser()}
 ExecStart={command}
 WorkingDirectory={directory}
 Restart=always
 RestartSec=10
 UMask=0077
-Environment=NUMBA_CACHE_DIR=/tmp/numba {home}
+Environment=NUMBA_CACHE_DIR=/tmp/numba {_quoted(f"HOME={folder}")}
 MemoryMax={memory}
 NoNewPrivileges=yes
 CapabilityBoundingSet=
 AmbientCapabilities=
 ProtectSystem=strict
 ProtectHome=read-only
-ReadWritePaths={writable}
+ReadWritePaths={_quoted(str(writable))}
 PrivateTmp=yes
 PrivateDevices=yes
 ProtectKernelTunables=yes
@@ -58,66 +76,37 @@ SystemCallErrorNumber=EPERM
 [Install]
 WantedBy=multi-user.target
 """
-_COMPOSE = """\
+
+
+def _compose(
+    name: str, words: Sequence[str], folder: Path, memory: str, mounts: dict[Path, bool], ports: Sequence[str]
+) -> str:
+    listed = "".join(f'      - "{port}"\n' for port in ports)
+    listed = f"    ports:\n{listed}" if ports else ""
+    paths = (json.dumps(f"{path}:{path}" + ("" if written else ":ro")) for path, written in mounts.items())
+    volumes = "\n".join(f"      - {path}" for path in paths)
+    return f"""\
 # docker compose up --detach
 services:
   {name}:
     build:
       dockerfile_inline: |
-        FROM python:{python}-slim
-        RUN pip install --no-cache-dir "sottovoce[flower]=={version}"
-    command: {command}
-    user: "{user}"
-    working_dir: {folder}
+        FROM python:{sys.version_info.major}.{sys.version_info.minor}-slim
+        RUN pip install --no-cache-dir "sottovoce[flower]=={metadata.version("sottovoce")}"
+    command: {json.dumps(["sottovoce", *words])}
+    user: "{os.getuid()}"
+    working_dir: {json.dumps(str(folder))}
     read_only: true
     cap_drop: [ALL]
     security_opt: ["no-new-privileges:true"]
     pids_limit: 256
-    mem_limit: {memory}
+    mem_limit: {memory.lower()}
     restart: unless-stopped
     environment: {{HOME: /tmp, NUMBA_CACHE_DIR: /tmp/numba}}
     tmpfs: ["/tmp"]
-{ports}    volumes:
+{listed}    volumes:
 {volumes}
 """
-
-
-def files(
-    name: str, words: Sequence[str], folder: Path, memory: str, mounts: dict[Path, bool], ports: Sequence[str] | None
-) -> dict[str, str]:
-    """A unit of systemd that runs `sottovoce` with these words; unless `ports` is None, also a file of Docker
-    Compose.
-
-    `mounts`: folder or file -> whether it is written, which is so of one.
-    """
-    (writable,) = (path for path, written in mounts.items() if written)
-    program = Path(sys.executable).with_name("sottovoce")
-    unit = _UNIT.format(
-        unit=f"{name}.service",
-        name=name,
-        user=getpass.getuser(),
-        command=" ".join(_quoted(word) for word in (str(program), *words)),
-        directory=str(folder).replace("%", "%%"),  # the rest of the line: no quotation marks here
-        home=_quoted(f"HOME={folder}"),
-        memory=memory,
-        writable=_quoted(str(writable)),
-    )
-    if ports is None:
-        return {f"{name}.service": unit}
-    volumes = [f"      - {json.dumps(f'{path}:{path}' + ('' if new else ':ro'))}" for path, new in mounts.items()]
-    listed = "".join(f'      - "{port}"\n' for port in ports)
-    compose = _COMPOSE.format(
-        name=name,
-        python=f"{sys.version_info.major}.{sys.version_info.minor}",
-        version=metadata.version("sottovoce"),
-        command=json.dumps(["sottovoce", *words]),
-        user=os.getuid(),
-        folder=json.dumps(str(folder)),
-        memory=memory.lower(),
-        ports=f"    ports:\n{listed}" if ports else "",
-        volumes="\n".join(volumes),
-    )
-    return {f"{name}.service": unit, "compose.yaml": compose}
 
 
 def _quoted(word: str) -> str:

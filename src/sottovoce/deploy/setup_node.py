@@ -173,9 +173,8 @@ def usual_losses(classes: int) -> Sequence[str]:
 
 def _services(choices: NodeChoices, home: Path, compose: bool) -> dict[str, str]:
     name, words = f"sottovoce-node-{choices.name}", ("node", "start", str(home / FILE))
-    mounts = {home: False, home / MEMORY: True} | (
-        {} if home in choices.csv.parents else {choices.csv.absolute(): False}
-    )
+    outside = {} if home in choices.csv.parents else {choices.csv.absolute(): False}
+    mounts = {home: False, home / MEMORY: True} | outside
     return services.files(name, words, home, _MOST_MEMORY, mounts, [] if compose else None)
 
 
@@ -208,7 +207,6 @@ def split_to_nodes(folder: Path, run: Experiment, task: Task) -> None:
 
 def _limits(task: Task) -> Json:
     privacy = task.privacy
-    relation = getattr(privacy, "counted_relation", "replace-one")
     labels: Json = {}
     if task.algorithm.layout == "columns" and task.split is None:  # products show no label
         epsilon = getattr(privacy, "label_epsilon", None)
@@ -222,6 +220,6 @@ def _limits(task: Task) -> Json:
         "algorithms": [task.algorithm.name],
         "losses": [task.objective.loss.name],
         "modes": [privacy.mode],
-        "relations": [relation],
+        "relations": [getattr(privacy, "counted_relation", "replace-one")],
         "seeded": getattr(privacy, "noise", "") == "seeded",
     }

@@ -39,10 +39,8 @@ class ServerSettings:
     operator_port: int
 
     def __post_init__(self) -> None:
-        for name in ("port", "operator_port"):
-            check.require(
-                0 < getattr(self, name) < 2**16, "server", f"{name} must be from 1 to 65535", getattr(self, name)
-            )
+        for name, port in {"port": self.port, "operator_port": self.operator_port}.items():
+            check.require(0 < port < 2**16, "server", f"{name} must be from 1 to 65535", port)
         apart = self.port != self.operator_port
         check.require(apart, "server", "nodes and the operator must have different ports", self.port)
 
@@ -72,13 +70,12 @@ def make(
     settings = ServerSettings(tuple(hosts) or ("127.0.0.1",), listen, port, operator_port)
     _must_be_free(listen, port, "--port")
     _must_be_free("127.0.0.1", operator_port, "--operator-port")
-    home = folder.absolute()
     with whole_files.new_folder(folder) as made:
         made.chmod(0o700)
         keys.make(made / KEYS, hosts, [], days)
         authority = x509.load_pem_x509_certificate((made / KEYS / keys.AUTHORITY).read_bytes())
         line = ServerLine(settings.address, authority.public_bytes(Encoding.DER), schema)
-        for name, text in _files(home, settings, line, compose).items():
+        for name, text in _files(folder.absolute(), settings, line, compose).items():
             (made / name).parent.mkdir(exist_ok=True)
             whole_files.write_content(made / name, text.encode())
         for name in (NODES, RUNS, APPS):

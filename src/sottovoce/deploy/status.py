@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections import Counter
 from contextlib import closing
+from functools import reduce
 from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
@@ -61,16 +62,9 @@ def server_status(folder: Path) -> Json:
     for name in sorted(known.keys() | clients.keys()):
         since = there.get(_pem(known[name])) if name in known else None
         reported = clients.get(name, {})
-        nodes.append(
-            {
-                "name": name,
-                "there": since is not None,
-                "since": since or "",
-                **{key: reported.get(key) for key in ("round", "said", "epsilon", "limit", "delta")},
-                "when": _clock(reported.get("when")),
-                "reported": _clock(reported.get("reported")),
-            }
-        )
+        told = {key: reported.get(key) for key in ("round", "said", "epsilon", "limit", "delta")}
+        times = {key: _clock(reported.get(key)) for key in ("when", "reported")}
+        nodes.append({"name": name, "there": since is not None, "since": since or "", **told, **times})
     shown = {key: run.get(key) for key in ("state", "why", "round", "rounds", "folder")} if run else None
     if shown is not None:
         if not up and shown["state"] not in progress.ENDED:
@@ -110,12 +104,10 @@ def node_status(file: Path) -> Json:
     node = Node(file)
     limits, rows = node.limits, _ledger_rows(node.folder / "ledger")
     spent = _spent(rows)
-    standing = Standing(node.budget, spent)
-    now, epsilon = time.time(), standing.epsilon() if spent else 0.0
+    now, epsilon = time.time(), Standing(node.budget, spent).epsilon() if spent else 0.0
     recent = [row for row in rows if now - row.time < pace.DAY]
     today = _spent(recent)
     hour = {(row.run, row.round) for row in recent if now - row.time < pace.HOUR}
-    asked = _asked(node.folder / "node.log")
     return {
         "kind": "node",
         "name": node.name,
@@ -129,7 +121,7 @@ def node_status(file: Path) -> Json:
         "questions_per_hour": limits.questions_per_hour or None,
         "charged": len(rows),
         "experiments": _experiments(rows),
-        **asked,
+        **_asked(node.folder / "node.log"),
     }
 
 
@@ -140,9 +132,7 @@ def _ledger_rows(path: Path) -> list[Entry]:
     with store.clear_errors(path, 5.0):
         with _read_only(path) as connection:
             rows = store.rows(connection, "ORDER BY sequence")
-        chain = Chain()
-        for row in rows:
-            chain = chain.after(row)
+        reduce(Chain.after, rows, Chain())
     return [row for row in rows if row.kind == "charge"]
 
 
@@ -155,11 +145,10 @@ def _experiments(rows: list[Entry]) -> list[Json]:
     times_of: dict[str, list[float]] = {}
     for row in rows:
         times_of.setdefault(row.run or "", []).append(row.time)
-    listed = [
+    return [
         {"experiment": run, "answers": len(times), "first": _clock(times[0]), "last": _clock(times[-1])}
-        for run, times in times_of.items()
+        for run, times in list(times_of.items())[-_LAST:]
     ]
-    return listed[-_LAST:]
 
 
 def _asked(path: Path) -> Json:

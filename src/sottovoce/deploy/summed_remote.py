@@ -5,7 +5,6 @@ client has lost what it agreed on. It asks nothing about data, so it is free: wh
 before anybody is charged. A round whose sum is not opened is over: it was charged, and the next one has fresh noise.
 """
 
-import logging
 import secrets
 from collections.abc import Callable, Mapping
 
@@ -20,11 +19,10 @@ from sottovoce.deploy.aggregation import messages
 from sottovoce.deploy.aggregation.messages import Announcement
 from sottovoce.deploy.aggregation.plan import MOST_ROUNDS, Plan
 from sottovoce.deploy.aggregation.server import Server, Unopened
-from sottovoce.deploy.remote import Content, Remote, TooFewAnswers
+from sottovoce.deploy.remote import Content, Remote, TooFewAnswers, log
 from sottovoce.deploy.summing import roster_question, settings_of, stated_in
 from sottovoce.experiment import sums
 
-log = logging.getLogger("sottovoce")
 _TRIES = 4  # to set up with whoever is left
 _SHORT = 10  # rounds of a set-up that somebody is missing in: then they may come back
 
@@ -41,7 +39,7 @@ class SummedRemote(Remote):
         return stated_in(self._deployment.task)[0]
 
     def exchange(self, algorithm: Method, down: State, active: np.ndarray, k: int) -> Exchange | None:
-        nobody = Exchange(None, np.zeros(self.n, dtype=bool))
+        answered = np.zeros(self.n, dtype=bool)
         if (~self._spent).sum() < self._least:
             return None
         if self._server is None or self._broken or k > self._server.plan.last:
@@ -55,8 +53,7 @@ class SummedRemote(Remote):
         except Unopened as error:
             log.warning("round %d: %s; it stays charged, and the next one has fresh noise", k, error)
             self._server = None
-            return nobody
-        answered = np.zeros(self.n, dtype=bool)
+            return Exchange(None, answered)
         answered[[self._roster[place] for place in members]] = True
         if not answered.all():
             missing = (self._deployment.clients.names[client] for client in np.flatnonzero(~answered))
@@ -112,17 +109,15 @@ class SummedRemote(Remote):
             return None, [self._roster[place] for place in boxes]
         self._run = server.run.hex()
         ready = self._asked(k, wire.RECEIVE, server.deliver(boxes), _unread)  # S3
-        left = [self._roster[place] for place in ready]
-        return (server if len(ready) == plan.n else None), left
+        return (server if len(ready) == plan.n else None), [self._roster[place] for place in ready]
 
     # --------------------------------------------------------------------------------------------------------- rounds
 
     def _uploads(self, down: State, active: np.ndarray, k: int) -> dict[int, Words]:
         """R1: the masked numbers, by place."""
-        width, questions = sums.length(self._blank, down, k), dict[int, State | bytes]()
-        for place, client in enumerate(self._roster):
-            if active[client] and not self._spent[client]:
-                questions[place] = codec.rows(down, np.array([client]))
+        asked = [place for place, client in enumerate(self._roster) if active[client] and not self._spent[client]]
+        questions = {place: codec.rows(down, np.array([self._roster[place]])) for place in asked}
+        width = sums.length(self._blank, down, k)
         return self._asked(k, wire.UPLOAD, questions, lambda _, content: messages.read_numbers(content, width))
 
     def _opened(self, server: Server, k: int, uploads: Mapping[int, Words]) -> tuple[frozenset[int], Words]:

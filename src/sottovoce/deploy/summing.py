@@ -82,6 +82,7 @@ class Summing:
         """`home`: where the client's own file is; `folder`: where it keeps what belongs to this experiment."""
         self._sums, self._home, self._folder, self._ask = Limits.given(table, "sums"), home, folder, ask
         self._rounds, (self._least, self._colluders) = assignment.task.rounds, stated_in(assignment.task)
+        self._run, self._question = bytes.fromhex(ask.run), bytes.fromhex(ask.digest())
 
     def step(self) -> bytes:
         """The answer to any question of the protocol but an upload."""
@@ -138,14 +139,6 @@ class Summing:
         self._sums.check_plan(self._least, self._colluders, names)
         keys = tuple(bytes.fromhex(self._sums.owners[name]) for name in names)
         return Plan(settings_of(self._ask), keys, self._least, self._colluders, rounds, first)
-
-    @property
-    def _run(self) -> bytes:
-        return bytes.fromhex(self._ask.run)
-
-    @property
-    def _question(self) -> bytes:
-        return bytes.fromhex(self._ask.digest())
 
 
 def stated_in(task: Task) -> tuple[int, int]:

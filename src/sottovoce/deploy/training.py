@@ -22,6 +22,7 @@ from sottovoce.deploy.multiplied_remote import read_ids
 from sottovoce.experiment import run_file, store
 from sottovoce.experiment.tables import to_toml
 
+_PROGRAM = (sys.executable, "-m", "sottovoce")
 _PATIENCE = 120.0  # seconds for a server to start, on a busy machine too
 
 
@@ -51,10 +52,9 @@ def prepare(folder: Path, file: Path, out: Path | None, name: str) -> Job:
     name = run_file.folder_name(name)
     out = (out or folder / setup_server.RUNS / name).absolute()
     app = (folder / setup_server.APPS / name).absolute()
-    free = not out.exists() or not any(out.iterdir())
     hint = f"Choose another --out; or go on with it: sottovoce server train {folder} --resume {out}"
-    check.require(free, str(out), "there is a run already", hint=hint)
-    app_folder.write(app, to_toml(deployment.tables), out, (folder / progress.FILE).absolute())
+    check.require(not out.exists() or not any(out.iterdir()), str(out), "there is a run already", hint=hint)
+    app_folder.write(app, to_toml(deployment.tables), out, progress=str((folder / progress.FILE).absolute()))
     return Job(folder, app, out)
 
 
@@ -68,9 +68,10 @@ def prediction(folder: Path, run: Path, ids: Path, out: Path, name: str) -> Job:
     text = (before.app / "sottovoce_app" / "run.toml").read_text(encoding="utf-8")
     rule = "predictions between machines are for masked-moments; use sottovoce predict on rows with all columns"
     check.require(tomllib.loads(text)["algorithm"]["name"] == "masked-moments", str(run), rule)
-    app, files = (folder / setup_server.APPS / name).absolute(), (ids.absolute(), out.absolute())
-    experiment = str(app_folder.config_of(before.app)["experiment"])
-    app_folder.write(app, text, before.out, (folder / progress.FILE).absolute(), experiment, files)
+    app = (folder / setup_server.APPS / name).absolute()
+    files = {"progress": folder / progress.FILE, app_folder.IDS: ids, "predictions": out}
+    settings = {key: str(path.absolute()) for key, path in files.items()}
+    app_folder.write(app, text, before.out, experiment=app_folder.config_of(before.app)["experiment"], **settings)
     return Job(folder, app, out.absolute(), trains=False)
 
 
@@ -119,7 +120,7 @@ def _server(folder: Path, settings: setup_server.ServerSettings) -> Iterator[Non
     """This folder's server, for as long as a run takes; its words go to server.log."""
     path = folder / "server.log"
     with path.open("ab") as log:
-        process = subprocess.Popen([*_own_program(), "server", "start", str(folder)], stdout=log, stderr=log)
+        process = subprocess.Popen([*_PROGRAM, "server", "start", str(folder)], stdout=log, stderr=log)
     try:
         until = time.monotonic() + _PATIENCE
         while not setup_server.listens(settings.operator_port):
@@ -134,14 +135,10 @@ def _server(folder: Path, settings: setup_server.ServerSettings) -> Iterator[Non
         process.kill()
 
 
-def _own_program() -> list[str]:
-    return [sys.executable, "-m", "sottovoce"]
-
-
 def _flower(
     folder: Path, command: str, what: str, *more: str, captured: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Flower's own commands about the server of this folder."""
-    words = [*_own_program(), "flower", command, what, setup_server.CONNECTION, *more]
+    words = [*_PROGRAM, "flower", command, what, setup_server.CONNECTION, *more]
     environment = {**os.environ, "FLWR_HOME": str((folder / setup_server.FLOWER).absolute())}
     return subprocess.run(words, env=environment, check=False, capture_output=captured, text=True)

@@ -26,7 +26,6 @@ from sottovoce.ledger.histories import MOST_CHARACTERS
 FORMAT = 3  # of messages; another one is refused
 Packed = dict[str, tuple[tuple[int, ...], bytes]]  # by name: shape, and little-endian float64
 MOST_ARRAYS = 64
-MOST_CHARGES = MOST_CHARACTERS  # of the rows of a ledger in a status
 MOST_BYTES = 2**30  # of all arrays of a message
 LONGEST_TEXT = 2**20  # of all texts in a message
 LONGEST_TERMS = 1 << 16
@@ -44,9 +43,9 @@ BEGIN, AGREE, DEAL = "products-begin", "products-agree", "products-deal"
 SEND, TAKE, FORGET = "products-send", "products-take", "products-forget"
 PRODUCTS = (BEGIN, AGREE, DEAL, SEND, TAKE, FORGET)
 # After it, scores of new samples (`scoring.py`).
-SCORE_BEGIN, SCORES = "scores-begin", "scores"
+SCORING = SCORE_BEGIN, SCORES = "scores-begin", "scores"
 
-WHATS = (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS, *PRODUCTS, SCORE_BEGIN, SCORES)
+WHATS = (ROUND, MODEL, PROX, SLOPE, HISTOGRAM, *SUMS, *PRODUCTS, *SCORING)
 
 # Why a client did not answer. What is said beside it never depends on data.
 BUDGET, LIMITS, ANSWERED, LATE, LOST, STATE = "budget", "limits", "answered", "late", "lost", "state"
@@ -121,9 +120,7 @@ class Ask(Message):
 
     def digest(self) -> str:
         """The same for the same question to the last bit, and for no other."""
-        digest = hashlib.sha256()
-        for part in (self.identity(), self.what, str(self.k), self.run):
-            digest.update(f"{part};".encode())
+        digest = hashlib.sha256(f"{self.identity()};{self.what};{self.k};{self.run};".encode())
         for name, (shape, data) in sorted(self.down.items()):
             digest.update(f"{name} {shape} {len(data)};".encode() + data)
         return digest.hexdigest()
@@ -165,7 +162,7 @@ class Status(Message):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check.require(len(self.charges) <= MOST_CHARGES, "Status", f"charges must be at most {MOST_CHARGES} long")
+        check.require(len(self.charges) <= MOST_CHARACTERS, "Status", f"charges must be at most {MOST_CHARACTERS} long")
         check.require(0 < len(self.name) <= 200 and self.name.isprintable(), "Status", "name must be one line of text")
         check.require(not self.order or is_hex(self.order), "Status", "order must be 64 hex digits")
 
@@ -243,12 +240,10 @@ def pack(message: State) -> Packed:
 def unpack(packed: Packed, kind: type[codec.Message], allowed: Mapping[str, Sequence[int]]) -> codec.Message:
     """A message of one client from what came in; whatever is not of the allowed widths is refused unread."""
     shapes.fitting_widths(kind, allowed, {name: shape for name, (shape, _) in packed.items()})
+    arrays = {}
     for name, (shape, data) in packed.items():
         check.require(len(data) == 8 * math.prod(shape), kind.__name__, f"{name} must have 8 bytes a number", len(data))
-    arrays = {
-        name: np.frombuffer(data, dtype="<f8").astype(np.float64).reshape(shape)
-        for name, (shape, data) in packed.items()
-    }
+        arrays[name] = np.frombuffer(data, dtype="<f8").astype(np.float64).reshape(shape)
     return codec.from_arrays(kind, arrays)
 
 

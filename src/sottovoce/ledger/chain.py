@@ -12,9 +12,6 @@ on a missing last row means that the ledger was cut off, not that a process cras
 
 A chain is no signature. Whoever can write both files can rewrite the history, or put back older copies of both
 together, and nothing in them will show it. An owner who must rule that out keeps a copy of the head file elsewhere.
-
-**Formats.** 2 added the bounds on rows that charges rest on, 3 the grids of discrete noise. An older ledger gets one
-row of kind "format" for each step; the rows before it stay as they are.
 """
 
 import hashlib
@@ -31,7 +28,7 @@ from sottovoce.core.plain import Json
 from sottovoce.ledger.budget import Budget, LedgerError, Standing
 from sottovoce.privacy.events import Event, unpack_event
 
-VERSION = 3
+VERSION = 3  # of the format; a ledger of another one is refused
 HOW_TO_FIX = (
     "Put back the newest copies of the ledger and its head file; an older copy would forget budget that is spent. "
     "Nothing is answered on this ledger"
@@ -53,8 +50,7 @@ Key = tuple[str | None, int | None, int | None]  # run, round, question: the nam
 
 
 class Entry(NamedTuple):
-    """One row. Kinds: "opened" (row 0: owner, data set, budget), "charge" (one answer), "budget" (a new budget),
-    "format" (from here on rows are of the next format)."""
+    """One row. Kinds: "opened" (row 0: owner, data set, budget), "charge" (one answer), "budget" (a new budget)."""
 
     sequence: int
     kind: str
@@ -115,7 +111,6 @@ class Chain:
     time: float = 0.0
     opened: Json = field(default_factory=Json)
     budget: Budget | None = None
-    version: int = VERSION
     spent: Mapping[Event, int] = field(default_factory=dict[Event, int])
 
     @property
@@ -146,13 +141,11 @@ class Chain:
         if kind == "charge" and self.sequence >= 0:
             event = unpack_event(details["event"])
             return {"spent": {**self.spent, event: self.spent.get(event, 0) + 1}}
-        if kind == "format" and self.sequence >= 0 and details["version"] == self.version + 1 <= VERSION:
-            return {"version": details["version"]}
         budget = Budget(details["epsilon"], details["delta"])
         if kind == "budget" and self.sequence >= 0:
             return {"budget": budget}
-        if kind == "opened" and self.sequence < 0 and 1 <= details["version"] <= VERSION:
-            return {"budget": budget, "opened": details, "version": details["version"]}
+        if kind == "opened" and self.sequence < 0 and details["version"] == VERSION:
+            return {"budget": budget, "opened": details}
         raise ValueError(f"a row of kind {kind!r} cannot stand here")
 
     def missing_row(self, head: Head) -> Entry | None:
@@ -194,8 +187,7 @@ def write_head(ledger: Path, head: Head) -> None:
     """Replace the head file; when this returns, the new one survives a power cut. Needs the ledger's lock."""
     path = head_path(ledger)
     fresh = path.with_name(path.name + ".new")  # under the lock one name is enough, and the next write replaces it
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(json.dumps(head._asdict()).encode())
         file.flush()
         step("head written")

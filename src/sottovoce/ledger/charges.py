@@ -1,5 +1,6 @@
 """All charges that a guarantee is about: whose histories they are, and what they come to together."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from sottovoce.core import check
@@ -47,10 +48,8 @@ class Charges:
 
     def events(self) -> list[Event]:
         """Every kind of answer in any history, the planned ones first."""
-        kinds = dict.fromkeys(self.planned)
-        for history in self.histories:
-            kinds |= dict.fromkeys(history.spent() or ())
-        return list(kinds)
+        charged = (event for history in self.histories for event in history.spent() or ())
+        return list(dict.fromkeys((*self.planned, *charged)))
 
     def answers(self) -> int:
         """The most answers that one owner was charged for (in one repetition)."""
@@ -59,10 +58,9 @@ class Charges:
     def of_all_repetitions(self) -> Spent:
         """The most that any owner was charged in all repetitions together: of each kind of answer by itself."""
         columns: set[tuple[int, ...]] = {tuple(sorted(column)) for column in zip(*self.who, strict=True)}
-        most: Spent = {}
+        most: Counter[Event] = Counter()
         for column in columns:
-            for event, count in added(self.histories[place].spent() or {} for place in column).items():
-                most[event] = max(most.get(event, 0), count)
+            most |= Counter(added(self.histories[place].spent() or {} for place in column))
         return most
 
     def of_all_owners(self) -> list[Spent]:

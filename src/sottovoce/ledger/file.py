@@ -28,6 +28,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Generator
+from functools import reduce
 from pathlib import Path
 from typing import Self
 
@@ -79,7 +80,6 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
     ) -> Self:
         """An existing ledger, verified from its first row on; of this owner and this data set, where given.
 
-        One of an older format gets a row that says so, and goes on in the new one: no row is ever rewritten.
         Opening writes the head file once, so a read-only or full disk shows before the first question.
         """
         path = Path(path).resolve()
@@ -94,8 +94,6 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
             with ledger._locked():
                 ledger._refuse_another(owner, dataset)
                 ledger._settle()
-            if store.version(ledger._connection) < chain.VERSION:
-                ledger._bring_up_to_date()
         return ledger
 
     @property
@@ -125,8 +123,7 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
             if standing.remaining(event) == 0:
                 raise standing.refusal(f"ledger of {self.owner!r}", event)
             chain.step("checked")
-            details = {"event": pack_event(event), "purpose": purpose}
-            entry = self._chain.next("charge", time.time(), details, key)
+            entry = self._chain.next("charge", time.time(), {"event": pack_event(event), "purpose": purpose}, key)
             self._append(entry)
         return entry
 
@@ -177,10 +174,7 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
     def verify(self) -> None:
         """Check everything again, from the first row on: file, triggers, every hash, the head. LedgerError if not."""
         with self._locked(check_schema=True):
-            from_first_row = Chain()
-            for entry in self._rows("ORDER BY sequence"):
-                from_first_row = from_first_row.after(entry)
-            if from_first_row != self._chain:
+            if reduce(Chain.after, self._rows("ORDER BY sequence"), Chain()) != self._chain:
                 raise BrokenLedger("its rows are not those that were read before: it was replaced")
 
     def close(self) -> None:
@@ -224,8 +218,7 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
             if not added or (added[0].sequence, added[0].hash) != (known.sequence, known.hash):
                 raise BrokenLedger("rows that were read before are gone: it was cut off or replaced")
             del added[0]
-        for entry in added:
-            self._chain = self._chain.after(entry)
+        self._chain = reduce(Chain.after, added, known)
         if self._chain.sequence < 0:
             raise BrokenLedger("it has no rows")
         return self._chain.missing_row(chain.read_head(self.path))
@@ -272,17 +265,6 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
                 "delta": float(budget.delta),
             }
             self._append(self._chain.next("opened", time.time(), details))
-
-    def _bring_up_to_date(self) -> None:
-        """Append one row for each newer format, then mark the file; after a crash in between, the next opening does."""
-        for version in range(self._chain.version + 1, chain.VERSION + 1):
-            with self._locked():
-                if self._chain.version < version:  # another process may have been first
-                    self._append(self._chain.next("format", time.time(), {"version": version}))
-        with self._locked():
-            store.mark_version(self._connection)
-            self._connection.execute("COMMIT")
-            self._settle()
 
     def _standing(self) -> Standing:
         with self._locked():

@@ -19,9 +19,8 @@ def fingerprint(*arrays: ArrayLike | None) -> str:
             digest.update(b"none;")
             continue
         array = np.ascontiguousarray(value)
-        plain = not array.dtype.hasobject and array.dtype.itemsize > 0
         rule = f"array {number} must have a plain type (numbers or text of fixed width)"
-        check.require(plain, "fingerprint", rule, str(array.dtype))
+        check.require(not array.dtype.hasobject and array.dtype.itemsize > 0, "fingerprint", rule, str(array.dtype))
         digest.update(f"{array.dtype.str}{np.shape(value)};".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

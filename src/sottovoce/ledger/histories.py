@@ -4,8 +4,7 @@ A history is one of three:
 
 * `Counted`, from a simulation's memory: how often each kind of answer was given, with a hash chain of its own;
 * `Kept`: the rows of an owner's ledger file, with the chain that runs through them. The first row is shown as a hash
-  only: it holds the owner's name and a hash of the data set. Charges of the first format are also shown without their
-  details, which hold digests of what was asked; what they cost is shown beside them;
+  only: it holds the owner's name and a hash of the data set;
 * `Stated`: an epsilon that somebody states, where no ledger was shown.
 
 A chain is no signature: whoever may write the folder can write another chain. It shows that a list was not edited by
@@ -20,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
@@ -32,31 +31,6 @@ _MOST_BYTES = 2**25  # of the same, unpacked
 MOST_KINDS = 256  # different kinds of answer in one history: an accountant takes its time for each
 
 Spent = dict[Event, int]
-
-
-class Row(NamedTuple):
-    """A row of an owner's ledger. `details` is None where they are withheld; `event` is then what the charge was."""
-
-    sequence: int
-    kind: str
-    time: float
-    run: str | None
-    round: int | None
-    question: int | None
-    details: str | None
-    hash: str
-    event: Json | None = None
-
-
-def shown(entry: Entry) -> Row:
-    """A row as it may leave its owner."""
-    row = Row(*entry)
-    if entry.kind == "opened":
-        return row._replace(details=None)
-    if entry.kind != "charge":
-        return row
-    event = json.loads(entry.details)["event"]
-    return row if "row_bound" in event else row._replace(details=None, event=event)
 
 
 @dataclass(frozen=True)
@@ -99,13 +73,13 @@ def _chain(entries: Iterable[tuple[Event, int]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Kept:
-    """The rows of an owner's ledger file."""
+    """The rows of an owner's ledger file; the details of the first are withheld, ""."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Entry, ...]
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> "Kept":
-        return cls(tuple(shown(entry) for entry in entries))
+        return cls(tuple(row._replace(details="") if row.kind == "opened" else row for row in entries))
 
     def spent(self, run: str | None = None) -> Spent:
         """What all runs were charged, or one of them."""
@@ -115,41 +89,32 @@ class Kept:
     def end(self) -> str:
         return self.rows[-1].hash if self.rows else ""
 
-    @property
-    def withheld(self) -> int:
-        """How many charges are of the first format, whose details are not shown: their hashes cannot be checked."""
-        return sum(row.kind == "charge" and row.details is None for row in self.rows)
-
     def fault(self) -> str:
         """Why this is not an untouched ledger; "" if nothing speaks against it."""
-        if not self.rows or (self.rows[0].kind, self.rows[0].details) != ("opened", None):
+        if not self.rows or (self.rows[0].kind, self.rows[0].details) != ("opened", ""):
             return "its first row is missing, or says more than a hash"
-        new_formats = [row.sequence for row in self.rows if (row.kind, row.details) == ("format", '{"version":2}')]
-        last_of_first_format = max(new_formats, default=0)
         keys = [(row.run, row.round, row.question) for row in self.rows if row.kind == "charge"]
         if len(set(keys)) < len(keys):
             return "an answer is charged twice under one name"
         for before, row in zip(self.rows, self.rows[1:], strict=False):
             if row.sequence != before.sequence + 1 or self.rows[0].sequence != 0:
                 return f"row {before.sequence + 1} is missing"
-            if row.details is None:
-                if row.kind != "charge" or row.sequence > last_of_first_format:
-                    return f"row {row.sequence} withholds what it says, which only charges of the first format may"
-            elif link(before.hash, (*row[:6], row.details)) != row.hash or row.event is not None:
+            if not row.details:
+                return f"row {row.sequence} withholds what it says, which only the first may"
+            if link(before.hash, row[:-1]) != row.hash:
                 return f"row {row.sequence} does not match its hash: it, or a row before it, was changed"
-            if row.kind not in ("charge", "budget", "format") or row.time < before.time:
+            if row.kind not in ("charge", "budget") or row.time < before.time:
                 return f"row {row.sequence} cannot stand there"
         return ""
 
     def to_dict(self) -> Json:
-        return {"rows": [{k: v for k, v in row._asdict().items() if k != "event" or v} for row in self.rows]}
+        return {"rows": [row._asdict() | {"details": row.details or None} for row in self.rows]}
 
     @cached_property
     def _events(self) -> list[tuple[str | None, Event]]:
         """The run and the event of each charge."""
-        charges = [row for row in self.rows if row.kind == "charge"]
-        packed = [row.event or {} if row.details is None else json.loads(row.details)["event"] for row in charges]
-        return [(row.run, known_event(event)) for row, event in zip(charges, packed, strict=True)]
+        charges = (row for row in self.rows if row.kind == "charge")
+        return [(row.run, known_event(json.loads(row.details)["event"])) for row in charges]
 
 
 @dataclass(frozen=True)
@@ -178,10 +143,7 @@ History = Counted | Kept | Stated
 
 def added(spent: Iterable[Mapping[Event, int]]) -> Spent:
     """Charges of several histories together."""
-    total: Counter[Event] = Counter()
-    for one in spent:
-        total.update(one)
-    return dict(total)
+    return dict(sum(map(Counter, spent), Counter[Event]()))
 
 
 # ------------------------------------------------------------------------------------------ reading what is not trusted
@@ -205,12 +167,13 @@ def read_history(packed: Json) -> History:
     raise ValueError(f"a history of kind {kind!r}")
 
 
-def _read_row(packed: Json) -> Row:
-    _refuse_other_keys(packed, Row._fields)
-    row = Row(**packed)
+def _read_row(packed: Json) -> Entry:
+    _refuse_other_keys(packed, Entry._fields)
+    withheld: Json = {"details": ""} if packed["details"] is None else {}
+    row = Entry(**packed | withheld)
     for number in (row.sequence, row.round or 0, row.question or 0):
         whole(number)
-    texts: list[object] = [row.kind, row.hash, row.run or "", row.details or ""]
+    texts: list[object] = [row.kind, row.hash, row.run or "", row.details]
     if not all(isinstance(text, str) for text in texts) or type(row.time) is not float:
         raise ValueError("a row has a value of another type than it must")
     return row
@@ -245,10 +208,11 @@ def _refuse_other_keys(packed: Json, known: Sequence[str]) -> None:
 def pack_rows(entries: Sequence[Entry]) -> str:
     """The rows of a ledger as short text; "" where there are too many for one message.
 
-    Each hash follows from the one before, so only the last one and those of rows without details are sent.
+    Each hash follows from the one before, so only the first and the last one are sent.
     """
-    rows = [shown(entry) for entry in entries]
-    sent = [row if row.details is None else row._replace(hash="") for row in rows]
+    rows = Kept.of(entries).rows
+    # A null ends each row: format 3 of messages has it.
+    sent = [(*row[:-2], row.details or None, "" if row.details else row.hash, None) for row in rows]
     content = json.dumps({"rows": sent, "end": rows[-1].hash}, separators=(",", ":"))
     text = base64.b64encode(zlib.compress(content.encode(), 9)).decode()
     return text if len(text) <= MOST_CHARACTERS else ""
@@ -262,10 +226,10 @@ def unpack_rows(text: str) -> Kept:
         if not reader.eof:
             raise ValueError("it is too long, or cut off")
         packed = json.loads(raw)
-        rows = [_read_row(dict(zip(Row._fields, row, strict=True))) for row in packed["rows"]]
+        rows = [_read_row(dict(zip(Entry._fields, row[:-1], strict=True))) for row in packed["rows"]]
         for place, row in enumerate(rows):
-            if place and row.details is not None:
-                rows[place] = row._replace(hash=link(rows[place - 1].hash, (*row[:6], row.details)))
+            if place and row.details:
+                rows[place] = row._replace(hash=link(rows[place - 1].hash, row[:-1]))
         kept = Kept(tuple(rows))
         fault = kept.fault() or ("" if kept.end == packed["end"] else "its last row is not the one it names")
         fault = fault or ("" if len(kept.spent()) <= MOST_KINDS else "it has too many kinds of answers")

@@ -58,9 +58,7 @@ class MemoryLedger:
             name = f"client {client}" + (f" of run {run}" if len(self.shape) == 2 else "")
             raise Standing(self.budget, self.spent(client, run)).refusal(name, event)
         self._counts[row][..., who] += asked
-        if (
-            len(self._events) > 1
-        ):  # what is left for other kinds must be computed again; the cap of this kind is a total
+        if len(self._events) > 1:  # what is left for other kinds must be computed again; this kind's cap is a total
             self._caps[:row, ..., who] = _UNKNOWN
             self._caps[row + 1 :, ..., who] = _UNKNOWN
 

@@ -3,6 +3,7 @@
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -25,6 +26,7 @@ _AGAIN = 2**32  # added to the number of a question that has to be paid again: n
 _SPLIT = "training, held out by key "
 
 Places = NDArray[np.intp]  # of clients on this machine
+Rows = tuple[np.ndarray, np.ndarray]  # features and labels of one of them
 
 
 class OwnerLedgers:
@@ -52,14 +54,7 @@ class OwnerLedgers:
                 self._this_run.recall(event, client, answers)
 
     @classmethod
-    def open(
-        cls,
-        folder: Path,
-        names: Sequence[str],
-        data: Sequence[tuple[np.ndarray, np.ndarray]],
-        budget: Budget,
-        run: str = "",
-    ) -> Self:
+    def open(cls, folder: Path, names: Sequence[str], data: Sequence[Rows], budget: Budget, run: str = "") -> Self:
         """Open each client's ledger in `folder`, or create it with `budget`. Without a `run` it is a new one.
 
         An existing one keeps its own epsilon, which may be more or less than this run would spend; its delta must be
@@ -155,13 +150,10 @@ class OwnerLedgers:
             ledger.close()
 
     def _charge_one(self, ledger: FileLedger, event: Event, round: int, question: int) -> None:
-        for again in count():
-            try:
-                number = question + again * _AGAIN
+        for number in count(question, _AGAIN):
+            with suppress(AlreadyCharged):  # and its answer lost: then this is a new answer, under a number of its own
                 ledger.charge(event, run=self.run, round=round, question=number, purpose=self._purpose)
-            except AlreadyCharged:
-                continue  # it was charged and its answer lost: this is a new answer, under a number of its own
-            return
+                return
 
 
 def new_run() -> str:

@@ -44,28 +44,19 @@ def make_schema(connection: sqlite3.Connection) -> None:
         raise LedgerError("there is a file with content already; open it, or choose another name")
     for statement in _SCHEMA:
         connection.execute(statement)
-    mark_version(connection)
-
-
-def mark_version(connection: sqlite3.Connection) -> None:
-    """Say in the file's own header which format it has, so that an older library does not try to read it."""
     connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def version(connection: sqlite3.Connection) -> int:
-    """The format that the file's header names."""
-    return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def check_schema(connection: sqlite3.Connection) -> None:
     """The file must be undamaged, a ledger, of a known version, still append-only, and writable."""
     schema = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    marked = version(connection)
+    marked = connection.execute("PRAGMA user_version").fetchone()[0]
     if not schema:
         raise LedgerError("it is empty: creating it was interrupted (create it again), or it was overwritten")
-    if marked > VERSION:
-        raise LedgerError(f"it is of version {marked}, this library reads up to {VERSION}. Use a newer sottovoce")
-    if schema != set(_SCHEMA) or marked < 1:
+    if marked not in (0, VERSION):
+        other = "a newer" if marked > VERSION else "an older"
+        raise LedgerError(f"it is of version {marked}, this library reads {VERSION}. Use {other} sottovoce")
+    if schema != set(_SCHEMA) or marked == 0:
         raise BrokenLedger("it is no ledger, or what makes it append-only was removed")
     damage = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":

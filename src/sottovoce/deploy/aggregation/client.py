@@ -82,9 +82,8 @@ class Client:
         held = self._split(pairs)
         boxes = b"".join(self._seal(run, peer, box, held[peer.i]) for peer in peers if peer.i != self.i)
         keys = [b"".join(peer.keys[place] for peer in peers) for place in range(plan.rounds)]
-        self._store.write_all(
-            {secrets_of(plan.first + place): pairs[place] + keys[place] for place in range(plan.rounds)}
-        )
+        of_rounds = {secrets_of(plan.first + place): pairs[place] + keys[place] for place in range(plan.rounds)}
+        self._store.write_all(of_rounds)
         self._store.write(OF_STAGE[SHARED], box + b"".join(peer.box for peer in peers) + held[self.i] + boxes)
         self._settle(State(SHARED, plan.digest, state.attempt, run))
         return boxes  # S2 →
@@ -132,7 +131,7 @@ class Client:
         u = numbers()  # R1: charge, x + ξ
         good = u.dtype == np.uint64 and u.shape == (width,)
         check.require(good, "sums", f"an upload must have {width} unsigned integers of 64 bits")
-        masked = messages.pack_numbers(u + mask)  # R1: y_i, modulo 2^64
+        masked = (u + mask).astype("<u8").tobytes()  # R1: y_i, modulo 2^64
         fresh = replace(state, k=k, question=question, signed=None, given=False, reply=masked)
         self._settle(fresh)  # R1: on disk; p_i^k, b_i^k, earlier shares are deleted
         return masked  # R1 →

@@ -93,10 +93,6 @@ def box_length(plan: Plan) -> int:
 # -------------------------------------------------------------------------------------------------------------- rounds
 
 
-def pack_numbers(numbers: Words) -> bytes:
-    return numbers.astype("<u8").tobytes()
-
-
 def read_numbers(content: bytes, width: int) -> Words:
     return np.frombuffer(*cut("R1 answer", content, 8 * width), dtype="<u8").astype(np.uint64)
 

@@ -46,9 +46,8 @@ class Server:
         plan, length = self.plan, messages.box_length(self.plan)
         sent = {}
         for i in range(plan.n):
-            check.require(
-                i in boxes, "set-up of sums", f"needs the shares of all clients, and those of {i} are missing"
-            )
+            rule = f"needs the shares of all clients, and those of {i} are missing"
+            check.require(i in boxes, "set-up of sums", rule)
             parts = messages.pieces(f"S2 of client {i}", boxes[i], plan.n - 1, length)
             parts.insert(i, b"")
             sent[i] = parts
@@ -102,11 +101,8 @@ class Server:
                 others = (i for i in givers if i not in used)
                 self.liars |= {i for i in others if self._joined([*used[1:], i], shares) != secrets}
                 return secrets
-        unfit = [
-            i
-            for i, secret in enumerate(self._joined(givers[:quorum], shares))
-            if not self._fits(k, i, secret, i in members)
-        ]
+        joined = enumerate(self._joined(givers[:quorum], shares))
+        unfit = [i for i, secret in joined if not self._fits(k, i, secret, i in members)]
         raise Unopened(
             f"shares of the secrets of {unfit} do not fit what these clients announced: they dealt false shares, or "
             f"too many of {givers} gave false ones; nothing is opened"

@@ -22,7 +22,7 @@ from sottovoce.core.round import Checkpoint
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower.app_folder import IDS
 from sottovoce.deploy.flower.post import FlowerPost
-from sottovoce.deploy.flower.records import reply_to
+from sottovoce.deploy.flower.records import log, reply_to
 from sottovoce.deploy.multiplied_remote import predict_ids
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.progress import Progress
@@ -30,7 +30,6 @@ from sottovoce.deploy.server import serve
 from sottovoce.experiment import tables
 from sottovoce.experiment.run_file import TABLES
 
-log = logging.getLogger("sottovoce")
 NODES = "SOTTOVOCE_NODES"
 _HALF_A_REPLY = 15.0  # seconds to wait for the rest of one
 
@@ -74,10 +73,8 @@ def server_app(run_file: str | Path) -> ServerApp:
 
         try:
             if IDS in config:
-                files = Path(str(config[IDS])), Path(str(config["predictions"]))
-                log.info(
-                    "wrote %d predictions to %s", predict_ids(deployment, name, progress, folder, *files), files[1]
-                )
+                ids, out = Path(str(config[IDS])), Path(str(config["predictions"]))
+                log.info("wrote %d predictions to %s", predict_ids(deployment, name, progress, folder, ids, out), out)
                 progress.ended()
                 return
             result = serve(deployment, name, progress, folder, after_round)
@@ -86,9 +83,8 @@ def server_app(run_file: str | Path) -> ServerApp:
             progress.ended(str(error), done=False)
             raise
         progress.ended(result.stopped)
-        log.info(
-            "saved in %s. %s", folder, f"Stopped early, {result.stopped}." if result.stopped else "All rounds done."
-        )
+        end = f"Stopped early, {result.stopped}." if result.stopped else "All rounds done."
+        log.info("saved in %s. %s", folder, end)
         log.info("Privacy: %s", result.guarantee)
 
     return app

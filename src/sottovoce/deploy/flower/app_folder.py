@@ -44,21 +44,13 @@ def left_off(app: Path) -> str:
     return f"The run stopped after round {done}, which is kept in {runs}."
 
 
-def write(
-    folder: Path,
-    run_file: str,
-    runs: Path,
-    progress: Path | None = None,
-    name: str = "",
-    scores: tuple[Path, Path] | None = None,
-) -> str:
+def write(folder: Path, run_file: str, runs: Path, **settings: str) -> str:
     """Write the app's files, all or none; returns the name of its experiment.
 
-    `runs` is where the result will be, `progress` the file that says how far it is (`progress.py`). `name`, `scores`:
-    of a finished experiment, and the file of ids to predict for with the file to write.
+    `runs` is where the result will be. `settings`: progress, the file that says how far it is (`progress.py`); and to
+    predict, the name of a finished experiment, ids, a file of those to predict for, and predictions, the file to write.
     """
-    name = name or secrets.token_hex(16)
-    asked = {} if scores is None else {IDS: str(scores[0]), "predictions": str(scores[1])}
+    config = {"experiment": secrets.token_hex(16), "folder": str(runs), "progress": ""} | settings
     try:
         needs = [f"{package}=={metadata.version(package)}" for package in ("sottovoce", "flwr")]
     except metadata.PackageNotFoundError as error:
@@ -73,11 +65,10 @@ def write(
             "dependencies": needs,
         },
     }
-    components = {"serverapp": "sottovoce_app.server_app:app", "clientapp": "sottovoce_app.client_app:app"}
     flower_tables = {
         "app": {"publisher": "sottovoce"},
-        "app.components": components,
-        "app.config": {"experiment": name, "folder": str(runs), "progress": str(progress or "")} | asked,
+        "app.components": {"serverapp": "sottovoce_app.server_app:app", "clientapp": "sottovoce_app.client_app:app"},
+        "app.config": config,
     }
     blocks = [to_toml({"x": table}).replace("[x]", f"[tool.flwr.{key}]", 1) for key, table in flower_tables.items()]
     with whole_files.new_folder(folder) as made:
@@ -91,4 +82,4 @@ def write(
             (package / "run.toml", run_file),
         ):
             path.write_text(text, encoding="utf-8")
-    return name
+    return config["experiment"]

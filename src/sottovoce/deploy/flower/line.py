@@ -12,7 +12,7 @@ The parts are Flower's own: its HTTP client, which knows the requests, and its s
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -60,11 +60,9 @@ class Line:
         self.address, key = connection.address, _key(connection)
         self.public_key = public_key_to_bytes(key.public_key())
         version = RuntimeVersionMetadata.from_local_component("SuperNode")
+        signing = [NodeAuthHttpInterceptor(key, key.public_key())]
         self.fleet = FleetHttpClient.from_server_address(
-            connection.address,
-            insecure=False,
-            root_certificates=None,
-            interceptors=[NodeAuthHttpInterceptor(key, key.public_key())],
+            self.address, insecure=False, root_certificates=None, interceptors=signing
         )
         self.fleet._client.close()
         self.fleet._client = httpx.Client(
@@ -82,12 +80,9 @@ class Line:
     def leave(self, request: DeactivateNodeRequest) -> None:
         """Tell the server that this client goes, if it can be told in a few seconds."""
         before, self.fleet._client.timeout = self.fleet._client.timeout, 5.0
-        try:
+        with suppress(Trouble):
             self.call(self.fleet.DeactivateNode, request)
-        except Trouble:
-            pass
-        finally:
-            self.fleet._client.timeout = before
+        self.fleet._client.timeout = before
 
     def call(self, work: Callable[Request, Got], *request: Request.args, **options: Request.kwargs) -> Got:
         """What a request of `fleet` returns; or `Trouble`, in words."""

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol
 
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
@@ -29,28 +29,13 @@ from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import Message as Head
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node as NodeId
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_id,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_protobuf_utils import (
-    make_confirm_message_received_fn_protobuf,
-    make_pull_object_fn_protobuf,
-    make_push_object_fn_protobuf,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectPullError,
-    ObjectPushError,
-    pull_and_inflate_object_from_tree,
-    push_objects,
-)
+from flwr.supercore.inflatable import inflatable_object as objects
+from flwr.supercore.inflatable import inflatable_protobuf_utils as requests
+from flwr.supercore.inflatable import inflatable_utils as transfer
 
 from sottovoce.core import check
 from sottovoce.deploy import wire
-from sottovoce.deploy.flower.line import Line, Trouble
+from sottovoce.deploy.flower.line import Got, Line, Request, Trouble
 from sottovoce.deploy.flower.records import reply_to
 
 _BEAT = 0.6 * HEARTBEAT_DEFAULT_INTERVAL  # seconds; the server waits for two intervals
@@ -63,8 +48,6 @@ _FETCH = 300.0  # seconds for all pieces of a question
 _PIECES = 600  # of a question, at most
 _HELD = 2**22  # bytes of questions after which memory is tidied up
 _BESIDE = 2 * wire.LONGEST_TEXT  # bytes of a question beside its arrays
-Request = ParamSpec("Request")
-Got = TypeVar("Got")
 
 
 class Answering(Protocol):
@@ -137,8 +120,7 @@ def _admitted(line: Line, reporter: _Reporter) -> Iterator["_Session"]:
     """Be let in by the server, and stay so; on leaving tell it, so that this client may come back at once."""
     request = ActivateNodeRequest(public_key=line.public_key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
     session = _Session(line, NodeId(node_id=line.call(line.fleet.ActivateNode, request).node_id), reporter.stop)
-    beats = threading.Thread(target=session.beat, daemon=True)
-    beats.start()
+    threading.Thread(target=session.beat, daemon=True).start()
     try:
         yield session
     finally:
@@ -195,7 +177,7 @@ class _Session:
         run_id = message_from_proto(head).metadata.run_id
         try:
             message = self._fetched(run_id, tree, client.most + _BESIDE)
-        except (ObjectPullError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (transfer.ObjectPullError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise Trouble(f"a question could not be fetched ({type(error).__name__})", passing=True) from None
         self._stop.answering = True
         try:
@@ -209,9 +191,9 @@ class _Session:
 
     def _fetched(self, run_id: int, tree: ObjectTree, most: int) -> Message:
         """The whole question, whose pieces are what their names, which are digests, say."""
-        pieces, size = [piece.object_id for piece in iterate_object_tree(tree)], 0
+        pieces, size = [piece.object_id for piece in objects.iterate_object_tree(tree)], 0
         check.require(len(pieces) <= _PIECES, "message", f"must have at most {_PIECES} pieces", len(pieces))
-        pull = make_pull_object_fn_protobuf(self._patiently(self._line.fleet.PullObject), self.node, run_id)
+        pull = requests.make_pull_object_fn_protobuf(self._patiently(self._line.fleet.PullObject), self.node, run_id)
 
         def pulled(name: str) -> bytes:
             nonlocal size
@@ -219,14 +201,14 @@ class _Session:
             size += len(content)
             self._held += len(content)
             check.require(size <= most, "message", f"must have at most {most} bytes", size)
-            check.require(get_object_id(content) == name, "message", "must come as it was sent")
+            check.require(objects.get_object_id(content) == name, "message", "must come as it was sent")
             return content
 
         confirm = self._patiently(self._line.fleet.ConfirmMessageReceived)
-        message = pull_and_inflate_object_from_tree(
+        message = transfer.pull_and_inflate_object_from_tree(
             tree,
             pulled,
-            make_confirm_message_received_fn_protobuf(confirm, self.node, run_id),
+            requests.make_confirm_message_received_fn_protobuf(confirm, self.node, run_id),
             return_type=Message,
             max_time=_FETCH,
             initial_backoff=0.05,
@@ -237,22 +219,21 @@ class _Session:
 
     def _send(self, reply: Message, run_id: int, seconds: float) -> None:
         """Send a reply; if its run is over meanwhile nobody wants it any more, and that is no trouble."""
-        with no_object_id_recompute():
+        with objects.no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
             request = PushMessagesRequest(
                 node=self.node,
                 messages_list=[message_to_proto(remove_content_from_message(reply))],
-                message_object_trees=[get_object_tree(reply)],
+                message_object_trees=[objects.get_object_tree(reply)],
                 clientapp_runtime_list=[seconds],
             )
-            objects = get_all_nested_objects(reply)
+            pieces = objects.get_all_nested_objects(reply)
             try:
                 wanted = self._patiently(self._line.fleet.PushMessages)(request)
-                push = make_push_object_fn_protobuf(
-                    self._patiently(self._line.fleet.PushObject), self.node, run_id, wanted.session_id
-                )
-                push_objects(objects, push, object_ids_to_push=set(wanted.objects_to_push))
-            except ObjectPushError:
+                push_one = self._patiently(self._line.fleet.PushObject)
+                push = requests.make_push_object_fn_protobuf(push_one, self.node, run_id, wanted.session_id)
+                transfer.push_objects(pieces, push, object_ids_to_push=set(wanted.objects_to_push))
+            except transfer.ObjectPushError:
                 raise Trouble("the server could not store an answer, and will ask for it again", passing=True) from None
 
     def _patiently(self, request: Callable[Request, Got]) -> Callable[Request, Got]:

@@ -4,7 +4,6 @@ Nothing is asked of Flower that it does not promise: replies are matched by the 
 lost on its way is asked for again. A client that has answered gives the same answer, at no charge.
 """
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -14,9 +13,8 @@ from flwr.serverapp import Grid
 
 from sottovoce.core import check
 from sottovoce.deploy import wire
-from sottovoce.deploy.flower.records import KIND, replied, to_records
+from sottovoce.deploy.flower.records import KIND, log, replied, to_records
 
-log = logging.getLogger("sottovoce")
 _POLL = 0.1, 0.5  # seconds between two looks for replies, at least and at most
 _FIRST = 0.6  # of the time that the last replies took, after which to look for the first
 _AGAIN = 0.25  # of the deadline, after which a question is asked again

@@ -67,9 +67,8 @@ def replied(message: Message) -> wire.Response:
     """What came back: a reply or a status; or why it cannot be read."""
     if not message.has_content():
         code = message.error.code
-        return wire.Reply(
-            wire.UNREACHABLE, f"{_ERRORS.get(code, 'Flower could not deliver the message')} (Flower's error {code})"
-        )
+        why = _ERRORS.get(code, "Flower could not deliver the message")
+        return wire.Reply(wire.UNREACHABLE, f"{why} (Flower's error {code})")
     try:
         return from_records(message.content, *wire.REPLIES)
     except check.SottovoceError as error:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from sottovoce.core import check
 from sottovoce.deploy.flower import registration
 from sottovoce.deploy.flower.layers import FLEET, lighten
+from sottovoce.deploy.flower.registration import log
 from sottovoce.deploy.lines import host_and_port
 from sottovoce.deploy.services import NO_FLOWER
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from flwr.server.superlink.linkstate import LinkState
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-log = logging.getLogger("sottovoce")
 _PIECE, LARGEST_PIECE = "/v1/fleet/push-object", 2**23  # bytes; Flower cuts arrays into pieces of 5 MiB
 LARGEST = 2**15  # of any other: the longest is push-messages, which names a message's pieces, 70 bytes for each
 PIECES = 8  # that are read at a time; others wait
@@ -119,13 +119,9 @@ def start(arguments: list[str]) -> None:
     log.addHandler(logging.StreamHandler())
 
     def run(app: "FastAPI", host: str, port: int, **settings: Any) -> None:
-        check.require(
-            _is_loopback(host),
-            "flower superlink",
-            "--host must be this machine's loopback: whoever reaches it can start any app, here and on every node",
-            host,
-            "Leave --host out, and let nodes in by --fleet 0.0.0.0:PORT",
-        )
+        rule = "--host must be this machine's loopback: whoever reaches it can start any app, here and on every node"
+        hint = "Leave --host out, and let nodes in by --fleet 0.0.0.0:PORT"
+        check.require(_is_loopback(host), "flower superlink", rule, host, hint)
         entrance: ASGIApp = app
         sockets = [_listening(host, port)]
         lighten(app)
@@ -176,10 +172,9 @@ def _own_options(arguments: list[str]) -> tuple[tuple[str, int] | None, Path | N
     parser.add_argument("--fleet")
     parser.add_argument("--nodes", type=Path)
     known, rest = parser.parse_known_args(arguments)
-    if known.fleet is None:
-        return None, known.nodes, rest
     rule = "--fleet must be HOST:PORT, such as 0.0.0.0:8700"
-    return host_and_port(known.fleet, "flower superlink", rule), known.nodes, rest
+    fleet = None if known.fleet is None else host_and_port(known.fleet, "flower superlink", rule)
+    return fleet, known.nodes, rest
 
 
 def _is_loopback(host: str) -> bool:
