@@ -49,7 +49,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from sottovoce.algorithms.published import gaussian_noise, gradient_change
-from sottovoce.core.check import InvalidInput, Positive
+from sottovoce.core.check import InvalidInput, Positive, require
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Penalty, Site, of_each_client
 
 
@@ -207,17 +207,13 @@ class DPADMM(ADMM):
         bend = site.f.curvature_bound * share + (penalty.curvature if client else 0.0)
         if self.theorem == 3 or (self.theorem == "auto" and not np.isfinite(bend).all()):
             slope = site.f.gradient_bound * share + (self.regular_bound(penalty, dim) if client else 0.0)
-            if not np.isfinite(slope).all():
-                raise InvalidInput(
-                    "DPADMM: theorem 3 needs bounded gradients: a loss of bounded slope and a row_bound, or "
-                    "Proven(unit='record'), which clips"
-                )
+            hint = "Use a loss of bounded slope with a row_bound, or Proven(unit='record'), which clips"
+            bounded = bool(np.isfinite(slope).all())
+            require(bounded, "DPADMM", "theorem 3 needs bounded gradients", hint=hint)
             return self.c_w / np.sqrt(2 * k * (slope**2 + dim * noise**2))  # (29)
-        if not np.isfinite(bend).all():
-            raise InvalidInput(
-                "DPADMM: theorem 4 needs a smooth penalty and a public bound on row lengths: give the federation a "
-                "row_bound (in a file: [data] row_bound), or use theorem=3"
-            )
+        rule = "theorem 4 needs a smooth penalty and a public bound on row lengths"
+        hint = "Give the federation a row_bound (in a file: [data] row_bound), or use theorem=3"
+        require(bool(np.isfinite(bend).all()), "DPADMM", rule, hint=hint)
         return 1 / (bend + noise * np.sqrt(2 * dim * k) / self.c_w)  # (34)
 
     def regular_bound(self, penalty: Penalty, dim: int) -> float:

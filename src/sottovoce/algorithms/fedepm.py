@@ -190,11 +190,9 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         if self.mu is not None:
             return self.mu
         smoothness = site.f.curvature_bound * (site.f.weight * site.f.size) + site.penalty.by_gradient.curvature
-        if not np.isfinite(smoothness).all():
-            raise InvalidInput(
-                "FedEPM: without a public bound on row lengths give mu, about k0 times the smoothness of f; or "
-                f"promise a bound ({check.ROW_BOUND})"
-            )
+        rule = "without a public bound on row lengths give mu, about k0 times the smoothness of f"
+        hint = f"Or promise a bound ({check.ROW_BOUND})"
+        check.require(bool(np.isfinite(smoothness).all()), "FedEPM", rule, hint=hint)
         return self.k0 * smoothness
 
     def share(self, site: Site) -> Array | float:

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.algorithms.published import needs_paper_variant
-from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
+from sottovoce.core.check import Interval, NonNegative, Positive, Whole, require
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, ProxSteps, Site, of_each_client
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.batches import batch_rates
@@ -180,11 +180,9 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         if self.gamma is not None:
             return self.gamma
         slope = self.slope(site)
-        if not np.isfinite(slope).all():
-            raise InvalidInput(
-                "FedSPDDP: the step sizes (26) need bounded gradients (a clip norm, or a loss of bounded slope); give "
-                "gamma = a constant above half the smoothness of f"
-            )
+        rule = "the step sizes (26) need bounded gradients (a clip norm, or a loss of bounded slope)"
+        hint = "Give gamma = a constant above half the smoothness of f"
+        require(bool(np.isfinite(slope).all()), "FedSPDDP", rule, hint=hint)
         drawn = batch_rates(self.batch, site.f.size, whole=True) * site.f.size
         variance = self.phi**2 / drawn + site.f.dim * site.f.noise_std**2
         spread = slope**2 + 2 * self.d_lambda**2 + 2 * variance

@@ -62,19 +62,9 @@ import numpy as np
 from sottovoce.algorithms.moments import minimiser, positive_part
 from sottovoce.core import check, products
 from sottovoce.core.check import NonNegative, Positive, Whole, WholeOrZero
-from sottovoce.core.contract import (
-    Array,
-    Arrays,
-    Asks,
-    Hub,
-    KnownNoise,
-    Nothing,
-    Part,
-    Penalty,
-    Site,
-    VerticalAlgorithm,
-)
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, KnownNoise, Nothing, Part, Site, VerticalAlgorithm
 from sottovoce.core.participation import Participation
+from sottovoce.core.penalty import Penalty
 from sottovoce.core.products import Split
 from sottovoce.core.shapes import widths
 
@@ -184,11 +174,10 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Nothing, Up]):
         """Stop at sums that no honest owners can have: the charge stays."""
         noise = products.NOISE_REACH * self.noise * products.UNIT * self.split.noise_factors(self.kappa)
         largest = self.split.largest_entries(self.samples) * (1 + 1e-9) + noise  # with room for its own rounding
-        if (np.abs(sums.astype(np.float64)) > largest).any():
-            raise check.SottovoceError(
-                "masked-moments: a sum of products is larger than any that owners who follow the protocol can have. "
-                "Somebody computed wrongly, or a message was changed. What was charged stays charged"
-            )
+        rule = "a sum of products is larger than any that owners who follow the protocol can have"
+        hint = "Somebody computed wrongly, or a message was changed. What was charged stays charged"
+        possible = bool((np.abs(sums.astype(np.float64)) <= largest).all())
+        check.require(possible, "masked-moments", rule, hint=hint, error=check.SottovoceError)
 
     def quadratic(self, sums: Array, keep: Array) -> tuple[Array, Array]:
         """The curvature c (G₊ + λ) and the slope 2B b of the columns `keep`, of rows as they were multiplied."""

@@ -150,13 +150,11 @@ class Split:
             above, beside = np.triu_indices(last - first)
             needed = ~self.is_label[first + above]  # products of slopes with slopes are nobody's business
             blocks.append((first + above[needed], first + beside[needed]))
-        blocks += [self._block(a, b) for a, b in self.pairs]
-        rows, columns = (np.concatenate([each[end] for each in blocks]) for end in (0, 1))
+        for pair in self.pairs:
+            rows, columns = (np.arange(self.starts[m], self.starts[m + 1]) for m in pair)
+            blocks.append((np.repeat(rows, len(columns)), np.tile(columns, len(rows))))
+        rows, columns = (np.concatenate(each) for each in zip(*blocks, strict=True))
         return rows, columns
-
-    def _block(self, a: int, b: int) -> tuple[Integers, Integers]:
-        rows, columns = (np.arange(self.starts[m], self.starts[m + 1]) for m in (a, b))
-        return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
 
     @cached_property
     def owners_of(self) -> tuple[Integers, Integers]:

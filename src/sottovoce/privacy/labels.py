@@ -1,26 +1,15 @@
 """Labels where columns are split: what the server may ask of them, and labels that are randomised before training."""
 
 import secrets
-from typing import Protocol
 
 import numpy as np
 
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import LabelOracle
+from sottovoce.core.loss import Loss
 from sottovoce.core.random.streams import SERVER, Purpose
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests
-
-
-class LossOfScores(Protocol):
-    """What is used of a loss (`problems/losses`) where columns are split."""
-
-    @property
-    def curvature(self) -> float: ...
-    @property
-    def strong(self) -> float: ...
-    def prox(self, v: np.ndarray, y: np.ndarray, rho: np.ndarray, /) -> np.ndarray: ...
-    def slope(self, margin: np.ndarray, y: np.ndarray, /) -> np.ndarray: ...
 
 
 def label_event(epsilon: float) -> Event:
@@ -33,7 +22,7 @@ def label_key(key: NoiseKey, y: np.ndarray) -> NoiseKey:
     return NoiseKey(key.streams, parts_digests([y]))
 
 
-def label_oracle(loss: LossOfScores, y: np.ndarray, weight: float) -> LabelOracle:
+def label_oracle(loss: Loss, y: np.ndarray, weight: float) -> LabelOracle:
     """What the server may ask of the labels: functions, which hold them. l(z) = weight Σ_i loss(z_i, y_i).
 
     `y` is (samples,), or (runs, 1, samples) where each run has drawn its own.

@@ -31,8 +31,8 @@ from typing import cast
 
 import numpy as np
 
+from sottovoce.core import check
 from sottovoce.core.arrays import Matrix, is_sparse
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.compiling import THREADS, compiled_pays
 from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
@@ -231,9 +231,7 @@ def stable_text(value: object) -> str:
         home = type(value).__module__.removeprefix("sottovoce.")
         ours = home != type(value).__module__
         return f"{'sottovoce' if ours else home}.{type(value).__qualname__}({parts})"
-    if type(value).__repr__ is object.__repr__:
-        raise InvalidInput(
-            f"train: {type(value).__name__} has no text of its own, so a run with it could not be repeated; make it a "
-            "frozen dataclass"
-        )
+    rule = f"{type(value).__name__} has no text of its own, so a run with it could not be repeated"
+    has_text = type(value).__repr__ is not object.__repr__
+    check.require(has_text, "train", rule, hint="Make it a frozen dataclass")
     return repr(value)

@@ -39,11 +39,9 @@ def plan_counts(epsilon: float, delta: float, privacy: Proven, features: int) ->
 
     Secure noise is accounted by Theorem 2 where that takes less noise than zCDP; `features`: their number.
     """
-    if privacy.unit != "record":
-        raise check.NoGuarantee(
-            f"PrivateScaler: its ranges are private for one record, and the unit is a whole {privacy.unit}; state "
-            "ranges instead, PublicScaler(ranges)"
-        )
+    rule = f"its ranges are private for one record, and the unit is a whole {privacy.unit}"
+    hint = "State ranges instead, PublicScaler(ranges)"
+    check.require(privacy.unit == "record", "PrivateScaler", rule, hint=hint, error=check.NoGuarantee)
     pure = delta == 0 or privacy.delta > 0
     check.require(pure, "PrivateScaler", "delta must be 0 where the whole budget has none", delta)
     secure = "discrete-gaussian" if privacy.noise == "secure" else "gaussian"
@@ -110,11 +108,10 @@ def find_ranges(
             f"together, and only cells of more than about {believed:.0f} would stand out. Give it "
             f"epsilon = {enough:g}, scale fewer features, or state ranges (PublicScaler)"
         )
-    if not ledger.afford(event, ANSWERS, np.arange(clients), 0).all():
-        raise check.BudgetSpent(
-            "PrivateScaler: its two answers do not fit into what is left of every owner's budget. Nothing was asked; "
-            "give it a smaller epsilon, or the whole a larger one"
-        )
+    fits = bool(ledger.afford(event, ANSWERS, np.arange(clients), 0).all())
+    rule = "its two answers do not fit into what is left of every owner's budget, and nothing was asked"
+    hint = "Give it a smaller epsilon, or the whole a larger one"
+    check.require(fits, "PrivateScaler", rule, hint=hint, error=check.BudgetSpent)
 
     def seen(values: np.ndarray, edges: np.ndarray, question: int) -> np.ndarray:
         counts = noisy_counts(values, offsets, edges, question, event, ledger, key)

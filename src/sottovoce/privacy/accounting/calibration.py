@@ -95,11 +95,9 @@ def _sampled_noise(kind: Event, epsilon: float, delta: float, answers: int, enou
 def _beside(spent: Spent, alone: Event, epsilon: float, delta: float, answers: int) -> Event:
     """The event with the least noise for `answers` after `spent`; `alone` would do if nothing had been spent."""
     before = cost(compose("calibrate", spent, delta), delta)
-    if before >= epsilon:
-        raise check.BudgetSpent(
-            f"calibrate: epsilon {before:.6g} is spent before the first answer, and the budget is {epsilon:.6g}. Give "
-            "a larger budget, or spend less of it before"
-        )
+    rule = f"epsilon {before:.6g} is spent before the first answer, and the budget is {epsilon:.6g}"
+    hint = "Give a larger budget, or spend less of it before"
+    check.require(before < epsilon, "calibrate", rule, hint=hint, error=check.BudgetSpent)
 
     def excess(log_noise: float) -> float:
         event = replace(alone, noise_multiplier=math.exp(log_noise))

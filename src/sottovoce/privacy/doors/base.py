@@ -15,6 +15,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import ArgMin, Array, Asks, Descent, Noise, Oracle, Part, ProxSteps
+from sottovoce.core.loss import Loss
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import local_steps as local_runs
@@ -33,21 +34,6 @@ MOST_STEPS = 4096  # of one run of local steps
 _NOTHING = Part(answers=0)
 
 
-class BoundedLoss(Protocol):
-    """The constants of a loss that noise and steps are made for."""
-
-    @property
-    def outputs(self) -> int: ...
-    @property
-    def convex(self) -> bool: ...
-    @property
-    def lipschitz(self) -> float: ...
-    @property
-    def curvature(self) -> float: ...
-    @property
-    def slope_at_zero(self) -> float: ...
-
-
 class ExactOracle(Protocol):
     """What a door wraps: exact answers about the rows of the clients on this machine.
 
@@ -59,7 +45,7 @@ class ExactOracle(Protocol):
     weights: np.ndarray
 
     @property
-    def loss(self) -> BoundedLoss: ...
+    def loss(self) -> Loss: ...
     @property
     def roundings(self) -> np.ndarray: ...
     def gradient(
@@ -361,12 +347,9 @@ class PublishedDoor(Door):
 
     def __post_init__(self) -> None:
         self.clip = self.privacy.clip
-        unbounded = self.privacy.clip is None and self.privacy.assume is None
-        if unbounded and not np.isfinite(self.exact.loss.lipschitz):
-            raise InvalidInput(
-                f"Published: the gradients of {type(self.exact.loss).__name__} are unbounded, so the paper's noise is "
-                "not defined; give Published(clip=...)"
-            )
+        loss, stated = self.exact.loss, self.privacy.clip is not None or self.privacy.assume is not None
+        rule = f"the gradients of {type(loss).__name__} are unbounded, so the paper's noise is not defined"
+        check.require(stated or loss.lipschitz < np.inf, "Published", rule, hint="Give Published(clip=...)")
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         if noise is None:

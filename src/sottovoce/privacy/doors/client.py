@@ -18,6 +18,8 @@ from sottovoce.privacy.modes import Proven
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+NO_CENTRE = "needs a public centre: this algorithm released a value without one"
+
 
 @dataclass(kw_only=True)
 class ClientDoor(ProvenDoor):
@@ -32,10 +34,7 @@ class ClientDoor(ProvenDoor):
     _ledger_error: Exception | None = field(default=None, init=False)  # what a ledger refused in this round
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
-        if centre is None:
-            raise NoGuarantee(
-                "Proven(unit='client') needs a public centre: this algorithm released a value without one"
-            )
+        centre = check.given(centre, "Proven(unit='client')", NO_CENTRE, error=NoGuarantee)
         if question.number >= self.asks.releases:
             raise InvalidInput(f"release: this algorithm declared {self.asks.releases} a round and asked for one more")
         question = replace(question, asked=(centre,))
@@ -92,14 +91,12 @@ class ClientDoor(ProvenDoor):
 
     def _one_by_one(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
         """The round of each client by itself; what was released of it before, stays released."""
-        states: list[DataclassInstance] = []
-        uploads: list[DataclassInstance] = []
+        played: list[tuple[DataclassInstance, DataclassInstance]] = []
         for place in range(visit.clients):
             alone = visit.alone(place)
             alone.releases.before = visit.releases.of_client(place)
-            state, upload = self.take_part(alone)
-            states.append(state)
-            uploads.append(upload)
+            played.append(self.take_part(alone))
+        states, uploads = zip(*played, strict=True)
         return codec.stacked(states), codec.stacked(uploads)
 
 

@@ -59,13 +59,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sottovoce.core import check, codec, moments
-from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import Noise, Oracle, Part, ProxSteps
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy.doors.base import Numbers, untouched
-from sottovoce.privacy.doors.client import ClientDoor, public_answers
+from sottovoce.privacy.doors.client import NO_CENTRE, ClientDoor, public_answers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.record import RecordDoor
 from sottovoce.privacy.doors.releases import Question, Rehearsal, Releases, Sealed, Visit
@@ -199,11 +199,9 @@ class RecordSums(SumsDoor, RecordDoor):
     def __post_init__(self) -> None:
         super().__post_init__()
         for part in self.asks.parts:
-            if part.kind not in SUMMED:
-                raise NoGuarantee(
-                    f"Proven: nothing is proved about sums of answers of kind {part.kind!r}; they are for methods that "
-                    "ask for gradients, moments or the ends of proximal steps from a public start"
-                )
+            rule = f"nothing is proved about sums of answers of kind {part.kind!r}"
+            hint = "Ask for gradients, moments, or the ends of proximal steps from a public start"
+            check.require(part.kind in SUMMED, "Proven", rule, hint=hint, error=NoGuarantee)
             most = int(self.exact.sizes.max()) * float(mechanisms.GRID_BOUND)
             self.must_fit(part, mechanisms.LARGEST_INTEGER if part.kind == "prox-steps" else most)
 
@@ -262,21 +260,14 @@ class RecordSums(SumsDoor, RecordDoor):
 
     def _asked_for(self, u: np.ndarray) -> _Asked:
         asked = next((asked for asked in self._asked if asked.zeros.given is u), None)
-        if asked is None:
-            raise InvalidInput(
-                "release: where only sums are seen, an upload is an answer of the oracle as it came: nothing can be "
-                "computed from it before it is summed"
-            )
-        return asked
+        rule = "where only sums are seen, an upload is an answer of the oracle as it came"
+        return check.given(asked, "release", rule, "Nothing can be computed from it before it is summed")
 
     def _as_it_came(self, point: Numbers) -> None:
         """Refuse a point that is no array of the broadcast; a plain number is a setting, and the same for all."""
         is_public = isinstance(point, float | int) or any(point is public.given for public in self._public)
-        if not is_public:
-            raise InvalidInput(
-                "Oracle: where only sums are seen, questions are put at arrays of the broadcast as they came, or at "
-                "site.zeros; this one was computed by the client"
-            )
+        rule = "where only sums are seen, questions are put at arrays of the broadcast as they came, or at site.zeros"
+        check.require(is_public, "Oracle", rule, hint="This one was computed by the client")
 
     def grid_step(self, part: Part) -> np.ndarray:
         """What one grid step is worth, at all clients: that of the one whose records weigh the most (`shares`)."""
@@ -320,8 +311,5 @@ class ClientSums(SumsDoor, ClientDoor):
         return public_answers(visit.oracle, visit.zeros, self.moments_width)
 
     def reading(self, u: np.ndarray, centre: np.ndarray | float | None) -> Reading:
-        if centre is None:
-            raise NoGuarantee(
-                "Proven(unit='client') needs a public centre: this algorithm released a value without one"
-            )
+        centre = check.given(centre, "Proven(unit='client')", NO_CENTRE, error=NoGuarantee)
         return Reading(u.shape[-1], self.privacy.clip / mechanisms.GRID_STEPS, centre)

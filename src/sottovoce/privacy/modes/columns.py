@@ -32,6 +32,11 @@ _BOUNDS = {  # what each is, and what is sensible
     "score_bound": "the size to which a party's score of a sample is clipped. Try 0.3; noise grows with it",
     "model_bound": "the norm to which a party's model is clipped before it is released. Try 1; noise grows with it",
 }
+_RELATIONS: dict[str, Relation] = {"party": "replace-client", "column": "replace-column", "record": "replace-one"}
+
+
+def _proven(holds: bool, rule: str, hint: str = "") -> None:
+    check.require(holds, "ProvenColumns", rule, hint=hint, error=NoGuarantee)
 
 
 @dataclass(frozen=True)
@@ -141,40 +146,24 @@ class ProvenColumns(PrivacyMode):
     @property
     def counted_relation(self) -> Relation:
         """The neighbouring relation that the budget is counted for."""
-        relations: dict[str, Relation] = {
-            "party": "replace-client",
-            "column": "replace-column",
-            "record": "replace-one",
-        }
-        return relations[self.unit]
+        return _RELATIONS[self.unit]
 
     def check(self, asks: Asks, penalty: Penalty) -> None:
         if asks.kinds == ("products",):
             self._check_products()
             return
-        if asks.kinds != ("fit",):
-            kinds = ", ".join(map(repr, asks.kinds))
-            raise NoGuarantee(
-                f"ProvenColumns: there is no proof for a method that asks for {kinds}; use masked-moments or "
-                "admm-sharing"
-            )
+        rule = f"there is no proof for a method that asks for {', '.join(map(repr, asks.kinds))}"
+        _proven(asks.kinds == ("fit",), rule, "Use masked-moments or admm-sharing")
         check.require(self.bound is not None, "ProvenColumns", f"admm-sharing needs bound, {_BOUNDS['bound']}")
-        ridge = vouched(penalty) and penalty.ridge and penalty.strong > 0
-        if self.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
-            raise NoGuarantee(
-                f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or "
-                "variant='clip'"
-            )
+        ridge = vouched(penalty) and penalty.ridge and penalty.strong > 0  # the one of ours with these constants is L2
+        rule = f"variant 'ridge' is proven for an L2 penalty, got {penalty!r}"
+        _proven(ridge or self.variant != "ridge", rule, "Use L2, or variant='clip'")
 
     def _check_products(self) -> None:
         """Refuse what no proof covers, or what noise on products has no use for."""
-        if self.unit != "record":
-            raise NoGuarantee(f"ProvenColumns: unit {self.unit!r} is not for masked-moments: {_REFUSED[self.unit]}")
-        if self.label_epsilon is not None:
-            raise NoGuarantee(
-                "ProvenColumns: masked-moments has no label_epsilon: labels are covered already, by the epsilon of the "
-                "record. Leave it out"
-            )
+        _proven(self.unit == "record", f"unit {self.unit!r} is not for masked-moments: {_REFUSED.get(self.unit)}")
+        rule = "masked-moments has no label_epsilon: labels are covered already, by the epsilon of the record"
+        _proven(self.label_epsilon is None, rule, "Leave it out")
         check.require(self.model, "ProvenColumns", "masked-moments has a model at no cost: leave model=False out")
         hint = "Leave the bounds and the variant out"
         check.require(not self.for_scores, "ProvenColumns", "masked-moments clips no scores", self, hint)

@@ -89,10 +89,8 @@ class Proven(PrivacyMode):
         super().__post_init__()
         if self.has_clip:
             check.positive("Proven", clip=self.clip)
-            usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
-            range_ = f"from {LEAST_CLIP:g} to {LARGEST_CLIP:g}"
-            rule = f"clip must be {range_}, so that no noise is rounded to 0 or overflows"
-            check.require(usable, "Proven", rule, self.clip)
+            rule = f"clip must be from {LEAST_CLIP:g} to {LARGEST_CLIP:g}, so that noise is never rounded to 0 or inf"
+            check.require(LEAST_CLIP <= self.clip <= LARGEST_CLIP, "Proven", rule, self.clip)
         whole = self.unit == "record" or self.relation == "replace-one"
         check.require(whole, "Proven", "relation must be 'replace-one' for unit 'client'", self.relation)
         if self.mechanism == "laplace":
@@ -224,10 +222,9 @@ class Proven(PrivacyMode):
         worst = int(np.argmax(rates))
         if rates[worst] == 1:
             return {}
-        if kind["mechanism"] != "gaussian" and "coordinates" not in kind:
-            raise check.NoGuarantee(
-                f"Proven: no proof for {kind['mechanism']} noise on random batches; use batch=0, or seeded noise"
-            )
+        proven = kind["mechanism"] == "gaussian" or "coordinates" in kind
+        rule = f"no proof for {kind['mechanism']} noise on random batches"
+        check.require(proven, "Proven", rule, hint="Use batch=0, or seeded noise", error=check.NoGuarantee)
         if poisson:
             return {"sampling": "poisson", "rate": float(rates[worst])}
         size = int(sizes[worst])
