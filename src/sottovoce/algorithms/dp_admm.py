@@ -206,7 +206,9 @@ class DPADMM(ADMM):
         client = self.at_client(penalty)
         bend = site.f.curvature_bound * share + (penalty.curvature if client else 0.0)
         if self.theorem == 3 or (self.theorem == "auto" and not np.isfinite(bend).all()):
-            slope = site.f.gradient_bound * share + (self.regular_bound(penalty, dim) if client else 0.0)
+            # (λ/n) c_2: bound on the regulariser's subgradient, for a smooth one where |w| <= c_w
+            steepest = penalty.curvature * self.c_w if penalty.smooth else penalty.subgradient_bound(dim)
+            slope = site.f.gradient_bound * share + (steepest if client else 0.0)
             hint = "Use a loss of bounded slope with a row_bound, or Proven(unit='record'), which clips"
             bounded = bool(np.isfinite(slope).all())
             require(bounded, "DPADMM", "theorem 3 needs bounded gradients", hint=hint)
@@ -215,7 +217,3 @@ class DPADMM(ADMM):
         hint = "Give the federation a row_bound (in a file: [data] row_bound), or use theorem=3"
         require(bool(np.isfinite(bend).all()), "DPADMM", rule, hint=hint)
         return 1 / (bend + noise * np.sqrt(2 * dim * k) / self.c_w)  # (34)
-
-    def regular_bound(self, penalty: Penalty, dim: int) -> float:
-        """(λ/n) c_2: bound on the regulariser's subgradient, for a smooth one where |w| <= c_w."""
-        return penalty.curvature * self.c_w if penalty.smooth else penalty.subgradient_bound(dim)

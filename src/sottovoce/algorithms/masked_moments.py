@@ -69,11 +69,6 @@ from sottovoce.core.products import Split
 from sottovoce.core.shapes import widths
 
 
-def upload_width(algorithm: "MaskedMoments", dim: int) -> int:
-    """Numbers in an upload: two limbs for each product."""
-    return 2 * algorithm.split.size
-
-
 class Server(Arrays):
     w: Array
     sums: Array  # the opened sums, two limbs each
@@ -81,7 +76,7 @@ class Server(Arrays):
 
 
 class Up(Arrays):
-    share: Array = widths(upload_width)
+    share: Array = widths(lambda algorithm, dim: 2 * algorithm.split.size)  # two limbs for each product
 
 
 @dataclass(frozen=True)

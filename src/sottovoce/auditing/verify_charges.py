@@ -295,7 +295,7 @@ class ChargeChecks:
             together = (stated.together or 0.0) if shown else None
             facts = {"together": together, "predicts": stated.predicts, "on_labels": stated.label_epsilon}
         if task.split is not None:
-            facts = {"names": self._owners(task.split.owners), "holder": task.split.holder}
+            facts = {"names": self._owners(task.split.owners)}
         return state_guarantee(task.privacy, task.algorithm.name, charges.rounds, known, **facts)
 
     def _owners(self, count: int) -> list[str]:

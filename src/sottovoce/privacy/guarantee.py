@@ -4,7 +4,7 @@ A `Guarantee` holds the number, the theorem behind it with its constants, and ev
 (`theorems.py`). Its text is made from these fields by `words`, so that `sottovoce verify` can make it again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, cast
 
@@ -300,14 +300,15 @@ def state_guarantee(
         from sottovoce.privacy import claims
 
         promised = cast(Published, privacy)
-        return Guarantee(
-            "published", claims.describe(method, promised.epsilon, promised.delta, rounds, **(claim_terms or {}))
-        )
+        text = claims.describe(method, promised.epsilon, promised.delta, rounds, **(claim_terms or {}))
+        return Guarantee("published", text)
     if known is None or not np.isfinite(known.epsilons).all():
         return Guarantee("proven", UNKNOWN)
     if known.kinds == ("products",):
         return _of_products(cast(ProvenColumns, privacy), known, **facts)
-    return _STATEMENTS[privacy.promise](privacy, known, **facts)
+    if isinstance(privacy, ProvenColumns):
+        return _of_columns(privacy, known, **facts)
+    return _of_rows(cast(Proven, privacy), known)
 
 
 def _of_rows(privacy: Proven, known: Statement) -> Guarantee:
@@ -358,10 +359,9 @@ def _of_products(
     privacy: ProvenColumns,
     known: Statement,
     names: Sequence[str] = (),
-    holder: int = 0,
     dealers: Mapping[tuple[int, int], str] | None = None,
 ) -> Guarantee:
-    """For products of split columns. `names`: of the owners; `holder`: the number of the one that has the labels."""
+    """For products of split columns. `names`: of the owners; `dealers`: who deals masks to each pair of them."""
     dealers = say.dealers_of(names) if dealers is None else dealers
     grounds = theorems.grounds_of_products(privacy, known, len(names))
     privacy = privacy if privacy.on_grid else replace(privacy, noise="discrete")  # there is no other on products
@@ -380,6 +380,3 @@ def _merged(grounds: Sequence[Grounds]) -> Grounds:
         {**grounds[0].constants, "sensitivity": sensitivities},
         tuple(dict.fromkeys(assumption for one in grounds for assumption in one.assumptions)),
     )
-
-
-_STATEMENTS: dict[str, Callable[..., Guarantee]] = {"record": _of_rows, "client": _of_rows, "columns": _of_columns}

@@ -236,8 +236,8 @@ class Side:
     ----------
     role
         "first": a. "second": b.
-    attempt, key
-        What is computed, and what the two owners share.
+    key
+        What the two owners share in this attempt, and what is computed in it.
     table
         The owner's own whole numbers, (rows, columns).
     seed
@@ -245,17 +245,14 @@ class Side:
     """
 
     role: Role
-    attempt: Attempt
     key: PairKey
     table: AnyArray
     seed: bytes = field(default_factory=fresh_secret)
 
     def __post_init__(self) -> None:
-        place = 0 if self.role == "first" else 1
+        self.attempt, place = self.key.attempt, 0 if self.role == "first" else 1
         shape = (self.attempt.rows, self.attempt.widths[place])
         check.require(self.table.shape == shape, "masked products", f"the table must be {shape}", self.table.shape)
-        same = self.key.attempt == self.attempt
-        check.require(same, "masked products", "the key of a pair must be of the same attempt")
         self._total: Words = np.zeros(self.attempt.widths, dtype=np.uint64)
         self._next_row = 0
         self._replied: Words | None = None

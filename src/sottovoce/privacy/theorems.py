@@ -32,14 +32,10 @@ class Theorem:
     sensitivity: str = ""
 
 
-def _read_theorems() -> dict[str, dict[str, Theorem]]:
-    """The theorems of `theorems.toml`: about answers, about scores of split columns, and about composition."""
-    tables = packaged_toml("privacy", "theorems.toml")
-    return {about: {key: Theorem(**table) for key, table in listed.items()} for about, listed in tables.items()}
-
-
-_THEOREMS = _read_theorems()
-_ANSWERS, _SCORES, _COMPOSITIONS = (_THEOREMS[about] for about in ("answers", "scores", "compositions"))
+_ANSWERS, _SCORES, _COMPOSITIONS = (  # the last ones are about many answers, the others about one
+    {key: Theorem(**table) for key, table in packaged_toml("privacy", "theorems.toml")[about].items()}
+    for about in ("answers", "scores", "compositions")
+)
 THEOREM_2 = _COMPOSITIONS["grid"]
 _SUMS = "sottovoce.privacy.doors.sums"
 _PRODUCTS = _ANSWERS["products"]

@@ -60,16 +60,10 @@ def _pulled(public: PublicNumbers, length: float) -> tuple[float, int, Descent]:
     size = length / unit
     needed = rule.time / size  # rounds without a pull
     drift = size * rule.noise**2 * public.answering * rule.time  # e² of so many rounds
-    r = _pull_for(drift)
+    r = drift - 2 + math.sqrt((2 - drift) ** 2 + 2 * drift)  # where drift (1 + r) · 2/(r (4 + r)) = 1
     r = max(0.05, min(r, MOST_PLAIN_ROUNDS / needed - 1))
     rounds = max(1, min(MOST_PLAIN_ROUNDS, math.ceil(needed * (1 + r))))
     return r / length, rounds, replace(rule, rounds=rounds, step=length / (1 + r), momentum=0.0)
-
-
-def _pull_for(drift: float) -> float:
-    """The r at which drift (1 + r) · 2/(r (4 + r)) = 1."""
-    half = 2 - drift
-    return -half + math.sqrt(half**2 + 2 * drift)
 
 
 def _dp_admm(public: PublicNumbers) -> Recipe:

@@ -9,7 +9,7 @@ from sottovoce.core import check, products
 from sottovoce.core.check import Fraction, NoGuarantee, Positive
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
 from sottovoce.core.plain import Json
-from sottovoce.core.vouched import vouched
+from sottovoce.core.vouched import derived, vouched
 from sottovoce.privacy.calibration import AnswerShape, is_of_kind
 from sottovoce.privacy.discrete_noise import GRID_BOUND, difference_steps
 from sottovoce.privacy.events import Event, Relation
@@ -99,6 +99,9 @@ class ProvenColumns(PrivacyMode):
     noise: Literal["seeded", "secure", "discrete"] = "seeded"
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"columns"})
+    promise = "columns"
+    budget = derived(lambda self: (self.epsilon, self.delta))
+    predicts = derived(lambda self: self.model)
 
     def __post_init__(self) -> None:
         who = "ProvenColumns"
@@ -127,21 +130,9 @@ class ProvenColumns(PrivacyMode):
         bounds = (self.bound, self.column_bound, self.score_bound, self.model_bound)
         return self.unit != "record" or self.variant != "ridge" or any(bound is not None for bound in bounds)
 
-    @property
-    def promise(self) -> str:
-        return "columns"
-
-    @property
-    def budget(self) -> tuple[float, float]:
-        return self.epsilon, self.delta
-
-    @property
+    @derived
     def cut(self) -> tuple[str, float]:
         return ("bound", self.bound) if self.bound is not None else ("row_bound", self.row_bound or 1.0)
-
-    @property
-    def predicts(self) -> bool:
-        return self.model
 
     @property
     def counted_relation(self) -> Relation:
@@ -174,9 +165,7 @@ class ProvenColumns(PrivacyMode):
         counts[-1] += self.model and asks.kinds == ("fit",)
         return counts
 
-    def kind_of_answer(
-        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
-    ) -> Json:
+    def kind_of_answer(self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None) -> Json:
         """What an answer of a party is, but for how much noise there is. Products are whole numbers in every mode."""
         on_grid = self.on_grid or part.kind == "products"
         mechanism = "discrete-gaussian" if on_grid else "gaussian"

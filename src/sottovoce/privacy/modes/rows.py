@@ -8,6 +8,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.contract import Asks, Layout, Mode, Part
 from sottovoce.core.plain import Json
+from sottovoce.core.vouched import derived
 from sottovoce.privacy import calibration
 from sottovoce.privacy.batches import batch_rates
 from sottovoce.privacy.calibration import AnswerShape, is_of_kind
@@ -84,6 +85,10 @@ class Proven(PrivacyMode):
     roster: check.Whole | None = field(default=None, metadata=LATER)
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
+    promise = derived(lambda self: self.unit)
+    budget = derived(lambda self: (self.epsilon, self.delta))
+    cut = derived(lambda self: ("clip", self.clip))
+    sums = derived(lambda self: self.observer == "sums")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,11 +132,7 @@ class Proven(PrivacyMode):
         rule = f"with {colluders} colluders, {quorum} of the clients must agree on who is in a sum, and there are fewer"
         check.require(quorum <= roster, "Proven", rule, roster, hint)
 
-    @property
-    def sums(self) -> bool:
-        return self.observer == "sums"
-
-    @property
+    @derived
     def honest(self) -> int:
         """h: so many honest clients are in every sum that is opened. Known once `among` was told how many there are."""
         if not self.sums:
@@ -153,18 +154,6 @@ class Proven(PrivacyMode):
     def has_clip(self) -> bool:
         """Whether a clip norm was given, or has followed from the loss and the rows."""
         return cast(float | None, self.clip) is not None
-
-    @property
-    def promise(self) -> str:
-        return self.unit
-
-    @property
-    def budget(self) -> tuple[float, float]:
-        return self.epsilon, self.delta
-
-    @property
-    def cut(self) -> tuple[str, float]:
-        return "clip", self.clip
 
     def clipping(self, slope: float, row_bound: float | None) -> "Proven":
         if self.has_clip:
@@ -191,9 +180,7 @@ class Proven(PrivacyMode):
             return asks.parts
         return (replace(asks.parts[0], answers=asks.releases, batch=0, last=asks.parts[-1].last, share=1.0),)
 
-    def kind_of_answer(
-        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
-    ) -> Json:
+    def kind_of_answer(self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None) -> Json:
         """What an answer is, but for how much noise there is: the other arguments of its `Event`.
 
         Batches follow from the relation: drawn record by record (Poisson) for add-remove, of fixed size for

@@ -93,19 +93,22 @@ def must_be_there(who: str, column: str, header: Sequence[str]) -> None:
 
 def csv_header(path: Path) -> list[str]:
     """The names of the columns of a CSV file: its first line, and nothing else, is read."""
-    content = read_bytes(path, missing=_NO_FILE, first_line=True)
-    reader = csv.reader(io.StringIO(utf8(str(path), content, "a CSV file").removeprefix("\ufeff")))
+    reader = csv.reader(io.StringIO(_csv_text(path, first_line=True)))
     header = [name.strip() for name in next(reader, [])]
     check.require(bool(header) and all(header), path.name, "the first line must name every column")
     check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
     return header
 
 
+def _csv_text(path: Path, first_line: bool = False) -> str:
+    content = read_bytes(path, missing=_NO_FILE, first_line=first_line)
+    return utf8(str(path), content, "a CSV file").removeprefix("\ufeff")
+
+
 def csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     """The header of a CSV file, its rows, and the line on which each row ends."""
     rows, lines = [], []
-    text = utf8(str(path), read_bytes(path, missing=_NO_FILE), "a CSV file").removeprefix("\ufeff")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(_csv_text(path), newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         commas = len(header) != 1 or not any(mark in header[0] for mark in ";\t|")

@@ -237,17 +237,16 @@ class Schema:
 
     def to_tables(self) -> Json:
         """The schema as plain values: the contents of [schema] in a run file."""
-        plain: Json = {}
-        for name in ("owner", "drop", "missing_values"):
-            if getattr(self, name):
-                plain[name] = list(value) if isinstance(value := getattr(self, name), tuple) else value
-        if not self.bias:
-            plain["bias"] = False
-        if self.parties:
-            plain["parties"] = {party: list(columns) for party, columns in self.parties.items()}
-        if self.label is not None:
-            plain["label"] = self.label.to_table()
-        return plain | {"columns": {name: column.to_table() for name, column in self.columns.items()}}
+        tables: Json = {
+            "owner": self.owner,
+            "drop": list(self.drop),
+            "missing_values": list(self.missing_values),
+            "bias": None if self.bias else False,
+            "parties": {party: list(columns) for party, columns in self.parties.items()},
+            "label": self.label.to_table() if self.label else None,
+            "columns": {name: column.to_table() for name, column in self.columns.items()},
+        }
+        return {name: table for name, table in tables.items() if table not in ("", [], {}, None)}
 
     def to_toml(self) -> str:
         """The schema as TOML: the same text in a file of its own, in a run file and in a node's file."""
@@ -334,13 +333,7 @@ class Schema:
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
 
         inputs = InputTags(string=True, categorical=True, allow_nan=True)
-        return Tags(
-            estimator_type=None,
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(),
-            input_tags=inputs,
-            requires_fit=False,
-        )
+        return Tags(None, TargetTags(required=False), TransformerTags(), input_tags=inputs, requires_fit=False)
 
 
 def as_parties(
