@@ -48,7 +48,7 @@ MUTANTS = (
         "An algorithm that raises a ledger's error stops the run, before anything is charged.",
         _CLIENT,
         "return error is self._ledger_error",
-        "return isinstance(error, BudgetSpent | LedgerError)",
+        "return isinstance(error, check.BudgetSpent | LedgerError)",
         near(_ASKED, "in_the_name_of_a_ledger"),
         blind="it plays honest methods",
     ),

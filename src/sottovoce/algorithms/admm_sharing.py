@@ -35,12 +35,12 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from sottovoce.core.check import NonNegative, Positive, WholeOrZero, require
-from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, LabelOracle, Mode, Site, VerticalAlgorithm
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 from sottovoce.privacy import paper_noise
 
@@ -102,11 +102,11 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     tol: NonNegative = 0.0
     b1: Positive = 1.0
 
-    name: ClassVar[str] = "admm-sharing"
-    summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
-    paper: ClassVar[str] = "Learning Privately over Distributed Features, Algorithm 1"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-    not_summed: ClassVar[str] = "columns are split, and sums are proved for rows"
+    name = "admm-sharing"
+    summary = "columns split between parties: ADMM on the sum of their scores"
+    paper = "Learning Privately over Distributed Features, Algorithm 1"
+    modes = frozenset({"none", "published", "proven"})
+    not_summed = "columns are split, and sums are proved for rows"
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="fit")

@@ -28,7 +28,6 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from sottovoce import solvers
 from sottovoce.core import check
@@ -76,10 +75,10 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     solver: LocalSteps = "gradient"
     step: check.Positive | None = None
 
-    name: ClassVar[str] = "fedpd"
-    summary: ClassVar[str] = "federated primal-dual method: local steps on an augmented Lagrangian"
-    paper: ClassVar[str] = "Zhang et al. 2021"
-    not_summed: ClassVar[str] = "each client keeps a dual and a model of its own, and the server all last messages"
+    name = "fedpd"
+    summary = "federated primal-dual method: local steps on an augmented Lagrangian"
+    paper = "Zhang et al. 2021"
+    not_summed = "each client keeps a dual and a model of its own, and the server all last messages"
 
     def __post_init__(self) -> None:
         super().__post_init__()

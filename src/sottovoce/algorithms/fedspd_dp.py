@@ -36,14 +36,14 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core.check import Interval, NonNegative, Positive, Whole, require
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, ProxSteps, Site, of_each_client
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, ProxSteps, Site, of_each_client
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.batches import batch_rates
 
@@ -103,11 +103,11 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     replacement: bool = False
     variant: Literal["G", "P"] = "G"
 
-    name: ClassVar[str] = "fedspd-dp"
-    summary: ClassVar[str] = "primal-dual method with several local proximal gradient steps"
-    paper: ClassVar[str] = "Li et al. 2022"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-    not_summed: ClassVar[str] = "each client keeps a dual and a model of its own"
+    name = "fedspd-dp"
+    summary = "primal-dual method with several local proximal gradient steps"
+    paper = "Li et al. 2022"
+    modes = frozenset({"none", "published", "proven"})
+    not_summed = "each client keeps a dual and a model of its own"
 
     def asks(self) -> Asks:
         if self.variant == "P":

@@ -36,7 +36,6 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -88,10 +87,10 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     solver: LocalSteps = "gradient"
     step: check.Positive | None = None
 
-    name: ClassVar[str] = "5gcs"
-    summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
-    paper: ClassVar[str] = "Grudzień et al. 2023"
-    not_summed: ClassVar[str] = "each client keeps a dual that is made of what it released"
+    name = "5gcs"
+    summary = "primal-dual method with client sampling and local dual steps"
+    paper = "Grudzień et al. 2023"
+    not_summed = "each client keeps a dual that is made of what it released"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -55,13 +55,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from sottovoce.algorithms.moments import minimiser, positive_part
 from sottovoce.core import check, products
-from sottovoce.core.check import NonNegative, Positive, Whole, WholeOrZero
 from sottovoce.core.contract import Array, Arrays, Asks, Hub, KnownNoise, Nothing, Part, Site, VerticalAlgorithm
 from sottovoce.core.participation import Participation
 from sottovoce.core.penalty import Penalty
@@ -107,21 +106,21 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Nothing, Up]):
         σ of the first moments, in records. 0: none.
     """
 
-    kappa: Positive = products.LARGEST_KAPPA
-    ridge: NonNegative | Literal["auto"] = "auto"
-    slope_bound: Positive | Literal["auto"] = "auto"
+    kappa: check.Positive = products.LARGEST_KAPPA
+    ridge: check.NonNegative | Literal["auto"] = "auto"
+    slope_bound: check.Positive | Literal["auto"] = "auto"
     widths: Sequence[int] = ()
     shares: Sequence[int] = ()
     row_bounds: Annotated[Sequence[float], check.Interval(0, each=True)] = ()
-    holder: WholeOrZero = 0
+    holder: check.WholeOrZero = 0
     bias: bool = False
-    samples: WholeOrZero = 0
-    outputs: Whole = 1
-    curvature: Positive = 0.25
-    noise: NonNegative = 0.0
+    samples: check.WholeOrZero = 0
+    outputs: check.Whole = 1
+    curvature: check.Positive = 0.25
+    noise: check.NonNegative = 0.0
 
-    name: ClassVar[str] = "masked-moments"
-    summary: ClassVar[str] = "columns split between parties: noisy products of masked columns, one round"
+    name = "masked-moments"
+    summary = "columns split between parties: noisy products of masked columns, one round"
 
     def __post_init__(self) -> None:
         super().__post_init__()

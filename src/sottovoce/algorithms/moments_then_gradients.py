@@ -34,7 +34,6 @@ There is no paper. Only smooth penalties: (4) has no prox in the metric of P.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -80,10 +79,10 @@ class MomentsThenGradients(Moments):
     share: Fraction = 0.1
     average_from: WholeOrZero = 0
 
-    name: ClassVar[str] = "moments-then-gradients"
-    summary: ClassVar[str] = "noisy moments, then preconditioned noisy gradients"
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
+    name = "moments-then-gradients"
+    summary = "noisy moments, then preconditioned noisy gradients"
+    down = Down
+    up = Up
 
     def asks(self) -> Asks:
         first = Part("moments", last=1, share=self.share, kappa=self.kappa, slope_bound=self.slope_bound)

@@ -18,8 +18,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.random.streams import Purpose
-from sottovoce.privacy import accounting
-from sottovoce.privacy import discrete_noise as mechanisms
+from sottovoce.privacy import accounting, discrete_noise
 from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.events import LEAST_SCALE, Event, GridEvent
 from sottovoce.privacy.modes import Proven
@@ -145,7 +144,7 @@ def noisy_counts(
     exact = np.stack(counts).reshape(features, clients, cells).swapaxes(0, 1)
     ledger.charge(event, everyone, np.ones(clients, dtype=bool), 0, question)
     if key is None:
-        return mechanisms.noised("laplace" if event.mechanism == "laplace" else "gaussian", scale, exact)
+        return discrete_noise.noised("laplace" if event.mechanism == "laplace" else "gaussian", scale, exact)
     flat = exact.reshape(clients, -1).astype(np.float64)
     asked = (edges.reshape(1, -1), np.full((1, 1), scale))
     noise = key.noise(event.mechanism, everyone, everyone, 0, Purpose.NOISE, question, flat, asked)

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Sparse, SparseLike, is_sparse
-from sottovoce.core.check import Positive
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
@@ -153,9 +152,9 @@ class Federation(FederatedData):
     y: AnyArray
     offsets: Integers
     names: tuple[str, ...]
-    row_bound: Positive | None = None
+    row_bound: check.Positive | None = None
     bias: bool = False
-    layout: ClassVar[Layout] = "rows"
+    layout = "rows"
 
     @classmethod
     def from_arrays(

@@ -10,15 +10,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import ClassVar, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, MatrixLike, Sparse, SparseLike, is_sparse
-from sottovoce.core.check import Positive, WholeOrZero
-from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Json
 from sottovoce.problems.federation import FederatedData, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
@@ -94,12 +92,12 @@ class VerticalFederation(FederatedData):
     parts: tuple[Matrix, ...] = field(repr=False)
     y: AnyArray = field(repr=False)
     names: tuple[str, ...]
-    holder: WholeOrZero = 0
+    holder: check.WholeOrZero = 0
     report: Alignment | None = None
     bias: bool = False
-    row_bound: Positive | None = None
+    row_bound: check.Positive | None = None
     shares: tuple[int, ...] = ()
-    layout: ClassVar[Layout] = "columns"
+    layout = "columns"
 
     @classmethod
     def from_arrays(

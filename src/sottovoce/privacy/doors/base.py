@@ -8,13 +8,13 @@ attribute of its `Site` leads to a row.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import ArgMin, Array, Asks, Descent, Noise, Oracle, Part, ProxSteps
+from sottovoce.core.contract import ArgMin, Array, Arrays, Asks, Descent, Noise, Oracle, Part, ProxSteps
 from sottovoce.core.loss import Loss
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Purpose
@@ -23,9 +23,6 @@ from sottovoce.privacy.batches import batch_rates, smallest_of_each
 from sottovoce.privacy.doors.releases import Question, Releases, Sealed, Visit
 from sottovoce.privacy.modes import Published
 from sottovoce.privacy.noise_key import NoiseKey
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 Numbers = np.ndarray | float
 ARGMIN_TOL = 1e-9
@@ -215,7 +212,7 @@ class Door:
         )
         return oracle, Releases(self, local, active, k, public)
 
-    def take_part(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
+    def take_part(self, visit: Visit) -> tuple[Arrays, Arrays]:
         """One round of the algorithm's client half: the new states, and an upload made of what was released."""
         after, up = visit.play(visit.before, visit.oracle, visit.releases)
         return after, visit.releases.sealed(up)

@@ -1,22 +1,17 @@
 """The proven door for whole clients: exact answers stay with the client, and every upload is noisy."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.clipping import clip_rows
-from sottovoce.core.contract import Noise, Oracle
+from sottovoce.core.contract import Arrays, Noise, Oracle
 from sottovoce.core.random.streams import Purpose
 from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Rehearsal, Visit, quietly
 from sottovoce.privacy.modes import Proven
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 NO_CENTRE = "needs a public centre: this algorithm released a value without one"
 
@@ -34,9 +29,9 @@ class ClientDoor(ProvenDoor):
     _ledger_error: Exception | None = field(default=None, init=False)  # what a ledger refused in this round
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
-        centre = check.given(centre, "Proven(unit='client')", NO_CENTRE, error=NoGuarantee)
-        if question.number >= self.asks.releases:
-            raise InvalidInput(f"release: this algorithm declared {self.asks.releases} a round and asked for one more")
+        centre = check.given(centre, "Proven(unit='client')", NO_CENTRE, error=check.NoGuarantee)
+        rule = f"this algorithm declared {self.asks.releases} a round and asked for one more"
+        check.require(question.number < self.asks.releases, "release", rule)
         question = replace(question, asked=(centre,))
         try:
             moved = self.answered(
@@ -44,7 +39,7 @@ class ClientDoor(ProvenDoor):
                 lambda: clip_rows(u - centre, self.privacy.clip),
                 lambda moved: self.noisy_in_ball(moved, self.privacy.clip, Purpose.NOISE, question),
             )
-        except (BudgetSpent, LedgerError) as error:
+        except (check.BudgetSpent, LedgerError) as error:
             self._ledger_error = error
             raise
         return self.beside(centre, moved)  # not before the noise: see `prox_steps`
@@ -53,7 +48,7 @@ class ClientDoor(ProvenDoor):
         """What is uploaded: the public centre with a noisy movement."""
         return centre + moved
 
-    def take_part(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
+    def take_part(self, visit: Visit) -> tuple[Arrays, Arrays]:
         """One round whose outcome has one form, whatever the data: the declared releases, and finite states.
 
         The algorithm works with exact numbers here, and what it does with them could fail, or leave a state that fails
@@ -89,9 +84,9 @@ class ClientDoor(ProvenDoor):
     def _of_ledger(self, error: Exception) -> bool:
         return error is self._ledger_error
 
-    def _one_by_one(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
+    def _one_by_one(self, visit: Visit) -> tuple[Arrays, Arrays]:
         """The round of each client by itself; what was released of it before, stays released."""
-        played: list[tuple[DataclassInstance, DataclassInstance]] = []
+        played: list[tuple[Arrays, Arrays]] = []
         for place in range(visit.clients):
             alone = visit.alone(place)
             alone.releases.before = visit.releases.of_client(place)

@@ -20,8 +20,7 @@ from sottovoce.core.contract import ColumnOracle, Kept
 from sottovoce.core.products import UNIT, Split, must_fit, products_sensitivity, to_limbs
 from sottovoce.core.random.bits import Bits
 from sottovoce.core.random.streams import Purpose
-from sottovoce.privacy import discrete_noise as mechanisms
-from sottovoce.privacy import sensitivity
+from sottovoce.privacy import discrete_noise, sensitivity
 from sottovoce.privacy.doors.base import Door, Numbers, untouched
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Releases, Sealed, quietly
@@ -198,7 +197,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
             for factor in np.unique(factors):  # one scale after the other, from the same streams
                 here = np.flatnonzero(of_owner & (factors == factor))
                 zeros = np.zeros((*shape[:-1], len(here)), dtype=np.int64)
-                noise[..., place, here] = mechanisms.noised("gaussian", scale * factor, zeros, of_party)
+                noise[..., place, here] = discrete_noise.noised("gaussian", scale * factor, zeros, of_party)
         return self.intercept(to_limbs(exact + noise))  # modulo 2^64
 
     def _mu(self, rho: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ from typing import ClassVar, Literal, cast
 import numpy as np
 
 from sottovoce.core import check, products
-from sottovoce.core.check import Fraction, NoGuarantee, Positive
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
 from sottovoce.core.plain import Json
 from sottovoce.core.vouched import derived, vouched
@@ -36,7 +35,7 @@ _RELATIONS: dict[str, Relation] = {"party": "replace-client", "column": "replace
 
 
 def _proven(holds: bool, rule: str, hint: str = "") -> None:
-    check.require(holds, "ProvenColumns", rule, hint=hint, error=NoGuarantee)
+    check.require(holds, "ProvenColumns", rule, hint=hint, error=check.NoGuarantee)
 
 
 @dataclass(frozen=True)
@@ -85,17 +84,17 @@ class ProvenColumns(PrivacyMode):
     ('ridge', None)
     """
 
-    epsilon: Positive
-    delta: Fraction
+    epsilon: check.Positive
+    delta: check.Fraction
     unit: Literal["party", "column", "record"] = "record"
-    bound: Positive | None = None
+    bound: check.Positive | None = None
     variant: Literal["ridge", "clip"] = "ridge"
-    column_bound: Positive | None = None
-    row_bound: Positive | None = None
-    score_bound: Positive | None = None
+    column_bound: check.Positive | None = None
+    row_bound: check.Positive | None = None
+    score_bound: check.Positive | None = None
     model: bool = True
-    model_bound: Positive | None = None
-    label_epsilon: Positive | None = None
+    model_bound: check.Positive | None = None
+    label_epsilon: check.Positive | None = None
     noise: Literal["seeded", "secure", "discrete"] = "seeded"
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"columns"})
