@@ -210,8 +210,7 @@ class DPADMM(ADMM):
             steepest = penalty.curvature * self.c_w if penalty.smooth else penalty.subgradient_bound(dim)
             slope = site.f.gradient_bound * share + (steepest if client else 0.0)
             hint = "Use a loss of bounded slope with a row_bound, or Proven(unit='record'), which clips"
-            bounded = bool(np.isfinite(slope).all())
-            require(bounded, "DPADMM", "theorem 3 needs bounded gradients", hint=hint)
+            require(bool(np.isfinite(slope).all()), "DPADMM", "theorem 3 needs bounded gradients", hint=hint)
             return self.c_w / np.sqrt(2 * k * (slope**2 + dim * noise**2))  # (29)
         rule = "theorem 4 needs a smooth penalty and a public bound on row lengths"
         hint = "Give the federation a row_bound (in a file: [data] row_bound), or use theorem=3"

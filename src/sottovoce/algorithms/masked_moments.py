@@ -236,8 +236,7 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Nothing, Up]):
         curvatures, unit = noise.penalty.curvatures(self.split.columns), self.units
         if curvatures is None:  # the minimiser does not follow the noise linearly
             return None
-        everything = np.ones(len(unit), dtype=bool)
-        curve, _ = self.quadratic(products.from_limbs(server.sums), everything)
+        curve, _ = self.quadratic(products.from_limbs(server.sums), np.ones(len(unit), dtype=bool))
         inverse = np.linalg.inv(curve + np.diag(curvatures * unit**2))
         w = server.w.reshape(*server.w.shape[:-1], self.outputs, -1) / unit
         of_first, of_gram = self.variances()

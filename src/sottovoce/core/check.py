@@ -106,8 +106,7 @@ def require(
     A value of unknown type may be a row of whole numbers: for such values use `of_kind`, or `shown` itself.
     """
     if not holds:
-        text = str(got) if _is_shape(got) else shown(got)
-        value = "" if got is _NOTHING else f", got {text}"
+        value = "" if got is _NOTHING else f", got {got if _is_shape(got) else shown(got)}"
         raise error(f"{who}: {rule}{value}" + (f". {hint}" if hint else ""))
 
 

@@ -266,8 +266,7 @@ def halves(split: Split, tables: Sequence[AnyArray]) -> Integers:
     """
     rows, columns = split.places
     first, _ = split.owners_of
-    products = gram(tables)[rows, columns]
-    return np.where(first == np.arange(split.owners)[:, None], products, 0)
+    return np.where(first == np.arange(split.owners)[:, None], gram(tables)[rows, columns], 0)
 
 
 def own_part(split: Split, m: int, table: AnyArray) -> Integers:

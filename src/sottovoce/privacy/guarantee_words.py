@@ -80,8 +80,7 @@ def of_sums(observer: str) -> bool:
 
 def dealers_of(names: Sequence[str]) -> dict[tuple[int, int], str]:
     """Who deals to each pair of owners by default: the coordinator, or from three owners on another owner."""
-    pairs = itertools.combinations(range(len(names)), 2)
-    chosen = {pair: dealer_of(pair, len(names)) for pair in pairs}
+    chosen = {pair: dealer_of(pair, len(names)) for pair in itertools.combinations(range(len(names)), 2)}
     return {pair: COORDINATOR if dealer is None else names[dealer] for pair, dealer in chosen.items()}
 
 

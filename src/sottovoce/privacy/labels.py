@@ -28,11 +28,6 @@ def label_oracle(loss: Loss, y: np.ndarray, weight: float) -> LabelOracle:
     `y` is (samples,), or (runs, 1, samples) where each run has drawn its own.
     """
 
-    def labels_at(rows: np.ndarray | None) -> np.ndarray:
-        if rows is None:
-            return y
-        return y[rows.astype(np.int64)] if y.ndim == 1 else np.take_along_axis(y, rows.astype(np.int64), axis=-1)
-
     def prox(v: np.ndarray, rho: np.ndarray) -> np.ndarray:
         if v.ndim < 3:
             return loss.prox(v, y, rho / weight)
@@ -42,7 +37,11 @@ def label_oracle(loss: Loss, y: np.ndarray, weight: float) -> LabelOracle:
         return np.stack([loss.prox(a, b, c / weight) for a, b, c in zip(v, of_run, rho, strict=True)])
 
     def slope(scores: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        return weight * loss.slope(scores, labels_at(rows))
+        labels = y
+        if rows is not None:
+            at = rows.astype(np.int64)
+            labels = y[at] if y.ndim == 1 else np.take_along_axis(y, at, axis=-1)
+        return weight * loss.slope(scores, labels)
 
     return LabelOracle(prox, slope, weight * loss.curvature, weight * loss.strong, y.shape[-1])
 

@@ -232,6 +232,5 @@ def stable_text(value: object) -> str:
         ours = home != type(value).__module__
         return f"{'sottovoce' if ours else home}.{type(value).__qualname__}({parts})"
     rule = f"{type(value).__name__} has no text of its own, so a run with it could not be repeated"
-    has_text = type(value).__repr__ is not object.__repr__
-    check.require(has_text, "train", rule, hint="Make it a frozen dataclass")
+    check.require(type(value).__repr__ is not object.__repr__, "train", rule, hint="Make it a frozen dataclass")
     return repr(value)

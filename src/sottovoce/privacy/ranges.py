@@ -113,8 +113,7 @@ def find_ranges(
     check.require(fits, "PrivateScaler", rule, hint=hint, error=check.BudgetSpent)
 
     def seen(values: np.ndarray, edges: np.ndarray, question: int) -> np.ndarray:
-        counts = noisy_counts(values, offsets, edges, question, event, ledger, key)
-        return counts.sum(axis=0) > believed
+        return noisy_counts(values, offsets, edges, question, event, ledger, key).sum(axis=0) > believed
 
     largest = SIZES[np.minimum(_last(seen(np.abs(X), np.tile(SIZES, (features, 1)), 0)), len(SIZES) - 1)]
     ends = largest[:, None] * np.linspace(-1.0, 1.0, CELLS + 1)

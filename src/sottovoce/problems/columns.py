@@ -11,13 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from importlib import import_module
-from typing import ClassVar
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, is_sparse
-from sottovoce.core.contract import Layout
 from sottovoce.problems.penalties import Penalty
 
 MOST = 12_000  # samples or columns of a party, whichever is smaller: the factorised matrix has the square of it
@@ -42,7 +40,7 @@ class Columns:
         `core/products.py`. None where nobody asks for them.
     """
 
-    layout: ClassVar[Layout] = "columns"
+    layout = "columns"
 
     def __init__(self, parts: Sequence[Matrix], penalty: Penalty, shares: Callable[[], Integers] | None = None) -> None:
         rule = "penalty must be a sum over coordinates, so that each party has its own share"

@@ -39,13 +39,10 @@ def with_least_noise(kind: Event, epsilon: float, delta: float, answers: int, sp
     """
     check.positive("calibrate", epsilon=epsilon)
     check.whole("calibrate", answers=answers)
-
-    def price(event: Event) -> float:
-        return cost(compose("calibrate", {event: answers}, delta), delta)
-
     event = replace(kind, noise_multiplier=_noise_alone(kind, epsilon, delta, answers))
     step = 2**-52
-    while price(event) > epsilon:  # the last bits of a closed form may be on the wrong side
+    # The last bits of a closed form may be on the wrong side.
+    while cost(compose("calibrate", {event: answers}, delta), delta) > epsilon:
         event, step = replace(event, noise_multiplier=event.noise_multiplier * (1 + step)), 2 * step
     return event if not spent else _beside(spent, event, epsilon, delta, answers)
 

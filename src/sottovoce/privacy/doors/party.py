@@ -75,9 +75,7 @@ class PartyDoor(Door):
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         """The parties' models as they are behind the door, (runs?, parties, widest): a simulation may look."""
-        if kept.x is not None:
-            return kept.x
-        return self.exact.fit(*kept.fitted, local, self.certified)
+        return kept.x if kept.x is not None else self.exact.fit(*kept.fitted, local, self.certified)
 
     def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
         """The parties' models for prediction, made after round k; None where there must be none."""
@@ -206,10 +204,8 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     def _error(self, rho: np.ndarray, local: np.ndarray) -> np.ndarray:
         """How far rounding can move a fit, by public numbers; infinite where nothing bounds the entries."""
         samples, width = self.exact.samples, self.exact.widths[local][:, None]
-        if self.privacy.column_bound is not None:
-            squares = width * self.privacy.column_bound**2
-        else:
-            squares = samples * _stated(self.privacy.row_bound) ** 2 if self.privacy.row_bound is not None else np.inf
+        column, row = self.privacy.column_bound, self.privacy.row_bound
+        squares = width * column**2 if column is not None else np.inf if row is None else samples * row**2
         return sensitivity.solve_error(self._mu(rho), squares, samples, width)
 
     def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
@@ -254,8 +250,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         """Who can afford this round and, after it, its model."""
-        part = self.part_at(k)
-        return self.ledger.afford(self.events[0], part.answers + self._models, local, k)
+        return self.ledger.afford(self.events[0], self.part_at(k).answers + self._models, local, k)
 
     @property
     def _models(self) -> int:

@@ -61,8 +61,7 @@ class Source:
 
     def dataset(self, X: Matrix, y: AnyArray, feature_names: tuple[str, ...], encoding: str, **more: object) -> Dataset:
         """The data set that was read from it, encoded in this way."""
-        read = Dataset(self.name, X, y, feature_names, self.citation, self.notes[encoding])
-        return replace(read, **more)
+        return replace(Dataset(self.name, X, y, feature_names, self.citation, self.notes[encoding]), **more)
 
     @property
     def bundled(self) -> bool:

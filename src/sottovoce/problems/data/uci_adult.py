@@ -47,8 +47,7 @@ def _encoded(encoding: str, columns: list[tuple[str, ...]]) -> tuple[Floats, tup
 
 def all_rows(file: str) -> list[list[str]]:
     """The digest of the file is known, so its lines need no further check."""
-    lines = bundled(SOURCE, file).split("\n")
-    return [line.split(", ") for line in lines if line and line[0] != "|"]
+    return [line.split(", ") for line in bundled(SOURCE, file).split("\n") if line and line[0] != "|"]
 
 
 def complete_rows(file: str) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,9 +9,6 @@ from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.problems.schema import values
 from sottovoce.problems.schema.columns import MOST_LEVELS, as_range, short
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Name = str | int | float  # of a class
 
@@ -57,7 +53,7 @@ class Label:
         for field, value in (("column", column), ("classes", names), ("spellings", spellings), ("range", ends)):
             object.__setattr__(self, field, value)
 
-    def read(self, who: str, array: "pa.Array", marks: frozenset[str]) -> np.ndarray:
+    def read(self, who: str, array: "values.Array", marks: frozenset[str]) -> np.ndarray:
         """The number of each row's class, 0, 1, ...; or the label as a number in [-1, 1]."""
         if self.range is not None:
             low, high = self.range

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from sottovoce.problems.schema.encoding import ALWAYS_MISSING, canonical
 from sottovoce.problems.schema.frames import Table, must_be_there, read_table
 from sottovoce.problems.schema.label import Label
 from sottovoce.problems.schema.values import to_arrow
-
-if TYPE_CHECKING:
-    from sklearn.utils import Tags
 
 BIAS = "(bias)"
 BUNDLED = ("adult", "heart", "a9a")
@@ -104,7 +101,10 @@ class Schema:
         check.require(not twice, "Schema", f"column {twice[0] if twice else ''!r} is given twice")
         self.columns: dict[str, Column] = {**columns, **more}
         self.label, self.owner = label, owner
-        self.drop = _texts("drop", drop)
+        dropped = _listed("drop", drop)
+        named = all(isinstance(name, str) and name for name in dropped)
+        check.require(named, "Schema", "drop must be a list of column names")
+        self.drop = tuple(dict.fromkeys(map(str, dropped)))
         self.missing_values = tuple(dict.fromkeys(map(canonical, _listed("missing_values", missing_values))))
         self.parties, self.bias = as_parties(parties or {}, self.columns, owner), bias
         self._output = "default"
@@ -329,7 +329,7 @@ class Schema:
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def __sklearn_tags__(self) -> "Tags":
+    def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
 
         inputs = InputTags(string=True, categorical=True, allow_nan=True)
@@ -363,9 +363,3 @@ def _listed(name: str, values: Iterable[object]) -> list[object]:
     if isinstance(values, list | tuple) and all(isinstance(each, str | int | float) for each in values):
         return list(values)
     raise check.InvalidInput(f"Schema: {name} must be a list of texts, got {check.shown(values)}")
-
-
-def _texts(name: str, values: Iterable[str]) -> tuple[str, ...]:
-    texts = [each for each in _listed(name, values) if isinstance(each, str) and each]
-    check.require(len(texts) == len(list(values)), "Schema", f"{name} must be a list of column names")
-    return tuple(dict.fromkeys(texts))
