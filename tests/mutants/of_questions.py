@@ -30,7 +30,7 @@ MUTANTS = (
         "The same batches are drawn whatever is asked.",
         _BASE,
         "return self.key.batch(who, question.local, sizes, question.k, question.number, question.asked)",
-        "return self.key.batch(who, question.local, sizes, question.k, question.number)",
+        "return self.key.batch(who, question.local, sizes, question.k, question.number, ())",
         near(_ASKED, "batches_are_other_ones"),
         blind=_ONE_RUN,
     ),

@@ -81,7 +81,7 @@ def test_batches_are_bound_to_rows_and_questions() -> None:
     sizes = np.array([4, 5, 6])
 
     def batch(key: NoiseKey, k: int = 1, question: int = 0) -> np.ndarray:
-        return key.batch(WHO, WHO, sizes, k, question)
+        return key.batch(WHO, WHO, sizes, k, question, ())
 
     others = [batch(replace(KEY, rows=ROWS + np.uint64(1))), batch(KEY, k=2), batch(KEY, question=1)]
     assert np.array_equal(batch(KEY), batch(replace(KEY, rows=ROWS.copy())))

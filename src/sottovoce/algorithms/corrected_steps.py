@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sottovoce import solvers
-from sottovoce.core.check import InvalidInput
+from sottovoce.core.check import require
 from sottovoce.core.contract import Array, Penalty, Site
 from sottovoce.core.participation import Participation
 from sottovoce.solvers import LocalSteps, Solver
@@ -42,11 +42,9 @@ def reach(solver: LocalSteps, local_steps: int) -> float:
     return local_steps * (1 if solver == "gradient" else (local_steps + 3) / 2)
 
 
-def needs_smooth(who: str, penalty: Penalty) -> None:
+def needs_smooth(who: str, penalty: Penalty, instead: str = "Use FedPD, 5GCS or Fed-PLT for it") -> None:
     """Refuse a penalty without a gradient: a prox after several local steps would move the limit."""
-    if not penalty.smooth:
-        kind = type(penalty).__name__
-        raise InvalidInput(f"{who}: needs a smooth penalty such as L2, got {kind}; use FedPD, 5GCS or Fed-PLT for it")
+    require(penalty.smooth, who, f"needs a smooth penalty such as L2, got {type(penalty).__name__}", hint=instead)
 
 
 def needs_meetings(who: str, participation: Participation, n: int) -> None:

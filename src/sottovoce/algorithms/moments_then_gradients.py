@@ -37,10 +37,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sottovoce.algorithms.corrected_steps import needs_smooth
 from sottovoce.algorithms.dp_sgd import Down
 from sottovoce.algorithms.moments import Moments, moments_width
 from sottovoce.algorithms.noisy_gd import NoisyGD
-from sottovoce.core.check import Fraction, InvalidInput, Positive, WholeOrZero
+from sottovoce.core.check import Fraction, Positive, WholeOrZero
 from sottovoce.core.contract import Array, Arrays, Asks, Hub, KnownNoise, Nothing, Part, Penalty, Site
 from sottovoce.core.shapes import DIM, widths
 
@@ -89,9 +90,7 @@ class MomentsThenGradients(Moments):
         return Asks((first, Part("gradient", first=2, share=1 - self.share)))
 
     def check(self, penalty: Penalty) -> None:
-        if not penalty.smooth:
-            name = type(penalty).__name__
-            raise InvalidInput(f"{type(self).__name__}: needs a smooth penalty such as L2, got {name}; or use moments")
+        needs_smooth(type(self).__name__, penalty, "Or use moments")
 
     def init_server(self, hub: Hub) -> Server:  # type: ignore[override]
         columns = hub.zeros.shape[-1] // self.outputs

@@ -321,10 +321,7 @@ def _of_columns(
 
 
 def _of_products(
-    privacy: ProvenColumns,
-    known: Statement,
-    names: Sequence[str] = (),
-    dealers: Mapping[tuple[int, int], str] | None = None,
+    privacy: ProvenColumns, known: Statement, names: Sequence[str] = (), dealers: say.Dealers | None = None
 ) -> Guarantee:
     """For products of split columns. `names`: of the owners; `dealers`: who deals masks to each pair of them."""
     dealers = say.dealers_of(names) if dealers is None else dealers

@@ -4,7 +4,7 @@ import secrets
 
 import numpy as np
 
-from sottovoce.core.check import InvalidInput
+from sottovoce.core import check
 from sottovoce.core.contract import LabelOracle
 from sottovoce.core.loss import Loss
 from sottovoce.core.random.streams import SERVER, Purpose
@@ -54,8 +54,8 @@ def randomised_labels(y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np
     Secure flips compare 64 random bits of the operating system with the probability rounded up to a 64-bit fraction,
     which can only add privacy.
     """
-    if not np.isin(y, (-1.0, 1.0)).all():
-        raise InvalidInput("label_epsilon: randomised response is for labels -1 and +1")
+    signed = bool(np.isin(y, (-1.0, 1.0)).all())
+    check.require(signed, "label_epsilon", "randomised response is for labels -1 and +1")
     chance = 1.0 / (1.0 + np.exp(epsilon))
     if key is None:
         bits = np.frombuffer(secrets.token_bytes(8 * len(y)), dtype=np.uint64)

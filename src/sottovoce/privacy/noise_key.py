@@ -122,13 +122,7 @@ class NoiseKey:
         return self.streams.uniform(who, k, purpose, exact.shape[-1], question, self.binding(local, (exact,)))
 
     def batch(
-        self,
-        who: np.ndarray,
-        local: np.ndarray,
-        sizes: np.ndarray,
-        k: int,
-        question: int,
-        asked: Sequence[np.ndarray] = (),
+        self, who: np.ndarray, local: np.ndarray, sizes: np.ndarray, k: int, question: int, asked: Sequence[np.ndarray]
     ) -> np.ndarray:
         """One uniform number for each row of these clients, end to end: who is in a batch follows from them."""
         about = self.binding(local, (_NOTHING, *asked))

@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import accounting, discrete_noise
 from sottovoce.privacy.doors.proven import Ledger
@@ -123,14 +124,8 @@ def find_ranges(
 
 
 def noisy_counts(
-    values: np.ndarray,
-    offsets: np.ndarray,
-    edges: np.ndarray,
-    question: int,
-    event: Event,
-    ledger: Ledger,
-    key: NoiseKey | None,
-) -> np.ndarray:
+    values: Floats, offsets: Integers, edges: Floats, question: int, event: Event, ledger: Ledger, key: NoiseKey | None
+) -> Floats:
     """How many records of each owner lie in each cell of each feature, with noise: (clients, features, cells).
 
     `edges` are (features, cells - 1); a value on an edge belongs to the cell below. Charged before it is given.

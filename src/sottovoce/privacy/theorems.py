@@ -98,7 +98,6 @@ def grounds_of_rows(privacy: Proven, kind: str, known: Statement) -> Grounds:
     reach = 2 if privacy.relation == "replace-one" else 1
     answer = _ANSWERS[asked]
     event = known.charges.planned[-1 if asked == "histogram" else 0]
-    sampled = event.sampling != "full"
     share = {"poisson": " / rate", "fixed-size": " size / batch"}.get(event.sampling, "")
     counts = "2" if reach == 2 else "sqrt(2)"
     constants = {"clip": privacy.clip, "sensitivity": answer.sensitivity.format(reach=reach, counts=counts) + share}
@@ -117,7 +116,7 @@ def grounds_of_rows(privacy: Proven, kind: str, known: Statement) -> Grounds:
         assumed.append(Assumption("the loss is convex and of bounded slope, and rows are scaled to that", CODE))
     if asked == "descent":
         assumed.append(Assumption("each local step brings any two points closer", CODE))
-    if sampled:
+    if event.sampling != "full":
         assumed.append(Assumption("batches are drawn by chance and nobody is told them", CODE))
     assumed += _bounds_on_rows(known)
     assumed += _shares_of_noise(known) if known.lasting else []

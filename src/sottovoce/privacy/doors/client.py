@@ -10,7 +10,7 @@ from sottovoce.core.contract import Arrays, Noise, Oracle
 from sottovoce.core.random.streams import Purpose
 from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy.doors.proven import ProvenDoor
-from sottovoce.privacy.doors.releases import Question, Rehearsal, Visit, quietly
+from sottovoce.privacy.doors.releases import Question, Rehearsal, Visit, places_of, quietly
 from sottovoce.privacy.modes import Proven
 
 NO_CENTRE = "needs a public centre: this algorithm released a value without one"
@@ -62,7 +62,7 @@ class ClientDoor(ProvenDoor):
         public_after, public_up = visit.play(
             visit.start(), public_answers(visit.oracle, visit.zeros, self.moments_width), rehearsal
         )
-        places, releases, promised = rehearsal.places(public_up), visit.releases, rehearsal.released
+        places, releases, promised = places_of(public_up, rehearsal.given), visit.releases, rehearsal.released
         within = len(promised) <= self.asks.releases
         check.require(within, "release", f"at most {self.asks.releases} a round were declared", len(promised))
         releases.shapes = [np.shape(u) for u, _ in promised]

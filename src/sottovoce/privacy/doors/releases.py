@@ -167,15 +167,12 @@ class Rehearsal:
 
     def __init__(self) -> None:
         self.released: list[tuple[np.ndarray, np.ndarray | None]] = []
-        self._given: list[np.ndarray] = []
+        self.given: list[np.ndarray] = []  # what the algorithm got
 
     def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
         self.released.append((u, centre))
-        self._given.append(Sealed(u).given)
-        return self._given[-1]
-
-    def places(self, upload: Arrays) -> dict[str, int | None]:
-        return places_of(upload, self._given)
+        self.given.append(Sealed(u).given)
+        return self.given[-1]
 
 
 def places_of(upload: Arrays, released: Sequence[np.ndarray]) -> dict[str, int | None]:

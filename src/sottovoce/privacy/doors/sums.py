@@ -65,7 +65,7 @@ from sottovoce.privacy.doors.base import Numbers, untouched
 from sottovoce.privacy.doors.client import NO_CENTRE, ClientDoor, public_answers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.record import RecordDoor
-from sottovoce.privacy.doors.releases import Question, Rehearsal, Releases, Sealed, Visit
+from sottovoce.privacy.doors.releases import Question, Rehearsal, Releases, Sealed, Visit, places_of
 from sottovoce.privacy.events import GridEvent
 from sottovoce.privacy.modes import Proven
 
@@ -142,7 +142,7 @@ class SumsDoor(ProvenDoor):
         rehearsal = Rehearsal()
         _, up = visit.play(visit.start(), self.rehearsing(visit), rehearsal)
         readings: dict[str, Reading] = {}
-        for name, place in rehearsal.places(up).items():
+        for name, place in places_of(up, rehearsal.given).items():
             released = None if place is None else rehearsal.released[place]
             readings[name] = Reading(0, 0.0) if released is None else self.reading(*released)
         return readings

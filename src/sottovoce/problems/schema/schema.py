@@ -82,6 +82,8 @@ class Schema:
     True
     """
 
+    row_bound = 1.0  # no encoded row is longer, whatever the table holds
+
     def __init__(
         self,
         columns: Mapping[str, Column] | None = None,
@@ -140,11 +142,6 @@ class Schema:
     def width(self) -> int:
         """How many numbers an encoded row has, the bias included."""
         return sum(self._widths) + self.bias
-
-    @property
-    def row_bound(self) -> float:
-        """No encoded row is longer, whatever the table holds."""
-        return 1.0
 
     @property
     def features(self) -> tuple[str, ...]:
