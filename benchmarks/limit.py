@@ -14,6 +14,7 @@ import numpy as np
 
 import sottovoce as sv
 from benchmarks import clock
+from sottovoce.core.arrays import aligned
 from sottovoce.core.compiling import THREADS
 from sottovoce.problems.rows import Rows
 
@@ -56,7 +57,8 @@ def one_shape(library: Any, sizes: np.ndarray, features: int, turns: int) -> dic
     THREADS.most = 1
     numbers: dict[str, Any] = {"ms": {}}
     for stored in ("float64", "float32"):  # each in turns of its own: every task finds the same rows in the caches
-        kept = X.astype(stored)
+        kept = aligned(X.shape, stored)
+        kept[:] = X
         rows = Rows(kept, y, offsets, sv.Logistic(), engine="kernel")
         tasks: dict[str, Callable[[], Any]] = {
             f"pass {stored}": lambda rows=rows: rows.gradient(w, quick=True),
@@ -119,7 +121,8 @@ def ragged(turns: int) -> dict[str, float]:
 def make(sizes: np.ndarray, features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    X = rng.standard_normal((int(offsets[-1]), features))
+    X = aligned((int(offsets[-1]), features), np.float64)  # as a federation's rows are
+    X[:] = rng.standard_normal(X.shape)
     y = np.where(rng.random(len(X)) < 0.5, 1.0, -1.0)
     return X, y, offsets, 0.1 * rng.standard_normal((len(sizes), features))
 

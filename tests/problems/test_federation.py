@@ -27,6 +27,15 @@ def test_rows_go_to_their_owners() -> None:
     assert str(X[0, 1]) not in repr(federation)
 
 
+def test_rows_begin_with_a_line_of_the_cache_however_they_were_made() -> None:
+    rng = np.random.default_rng(0)
+    for rows in (3, 500):
+        made = sv.Federation.from_arrays(rng.normal(size=(rows, 3)), np.ones(rows), np.arange(rows) % 2)
+        for federation in (made, made.in_float32(), made.with_bias()):
+            assert federation.X.ctypes.data % 64 == 0
+            assert federation.X.flags.c_contiguous
+
+
 def test_from_clients_agrees() -> None:
     groups = np.array([0, 0, 1, 1, 1, 1])
     one, other = sv.Federation.from_arrays(X, Y, groups), sv.Federation.from_clients([(X[:2], Y[:2]), (X[2:], Y[2:])])

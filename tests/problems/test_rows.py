@@ -375,6 +375,18 @@ def test_the_exponential_is_the_exponential() -> None:
     assert np.isnan(_exp(np.nan))
 
 
+def test_the_exponential_of_float32_numbers_is_right_to_their_last_digits() -> None:
+    from sottovoce.problems.kernels import _exp_in_float32
+
+    x = np.random.default_rng(0).uniform(-87.0, 88.0, 4000).astype(np.float32)
+    found = np.array([_exp_in_float32(one) for one in x])
+    assert (found == found.astype(np.float32)).all()
+    assert np.abs(found / np.exp(x.astype(np.float64)) - 1.0).max() < 2.0**-22
+    assert _exp_in_float32(np.float32(np.inf)) == _exp_in_float32(np.float32(88.0)) < np.inf
+    assert _exp_in_float32(np.float32(-np.inf)) == _exp_in_float32(np.float32(-87.0)) > 0.0
+    assert np.isnan(_exp_in_float32(np.float32(np.nan)))
+
+
 def test_plan_covers_every_row_once() -> None:
     from sottovoce.problems.kernels import ROWS_PER_CHUNK, TASKS, plan
 

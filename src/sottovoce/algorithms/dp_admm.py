@@ -189,9 +189,11 @@ class DPADMM(ADMM):
         return self.penalty_at == "client"
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
-        eta, of_penalty = self.step(site), site.penalty.subgradient(w) if self.at_client(site.penalty) else 0.0
+        eta, slope = self.step(site), site.f.grad(w)
+        if self.at_client(site.penalty):
+            slope = slope + site.penalty.subgradient(w)
         curvature = self.rho + 1 / eta
-        new = (-site.f.grad(w) - of_penalty + gamma + self.rho * centre + w / eta) / curvature  # (10a) by (12a)
+        new = (-slope + gamma + self.rho * centre + w / eta) / curvature  # (10a) by (12a)
         return new, Noise("gaussian", self.gradient_std(site) / curvature)  # (10b), (14)
 
     def gradient_std(self, site: Site) -> Array:

@@ -130,11 +130,12 @@ class NoiseKey:
 
     def binding(self, local: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray | None:
         """Four words for each client: a hash of these arrays, and the digest of its rows."""
-        rows = self.rows[local]
+        rows = self.rows.take(local, axis=0)  # many times as fast as rows[local]
         hashed = hash_of(arrays, self.streams.seed)
         lead = rows.shape[:-1] if hashed.ndim == 2 else np.broadcast_shapes(hashed.shape[:-1], rows.shape[:-1])
         words = np.empty((*lead, 4), np.uint64)
-        words[..., :2], words[..., 2:] = hashed, rows
+        for place, column in enumerate((hashed[..., 0], hashed[..., 1], rows[..., 0], rows[..., 1])):
+            words[..., place] = column  # column by column: far fewer steps than client by client
         return words
 
 

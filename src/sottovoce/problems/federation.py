@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Floats, Integers, Sparse, SparseLike, is_sparse
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Sparse, SparseLike, aligned, is_sparse
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
@@ -191,7 +191,9 @@ class Federation(FederatedData):
         order = np.argsort(owner, kind="stable")
         sizes = np.bincount(owner, minlength=len(present))
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        return cls(table[order], y[order], offsets, tuple(str(name) for name in present), row_bound)
+        rows = aligned(table.shape, table.dtype)
+        np.take(table, order, axis=0, out=rows, mode="clip")  # which never happens, but writes into `rows` at once
+        return cls(rows, y[order], offsets, tuple(str(name) for name in present), row_bound)
 
     @classmethod
     def from_clients(
@@ -259,9 +261,10 @@ class Federation(FederatedData):
         small = _largest(exact) <= most
         hint = "Scale them by ranges that are known, or stay with float64"
         check.require(small, "Federation", f"entries must be at most {most:.3g} to fit in float32", hint=hint)
-        X = exact.astype(np.float32)
+        X = aligned(exact.shape, np.float32)
         for low in range(0, len(X), _AT_ONCE):
             rounded, unrounded = X[low : low + _AT_ONCE], exact[low : low + _AT_ONCE]
+            rounded[:] = unrounded
             outwards = np.abs(rounded) > np.abs(unrounded)
             rounded[outwards] = np.nextafter(rounded[outwards], np.float32(0.0))
         return replace(self, X=X)
@@ -345,7 +348,9 @@ def dense(who: str, X: Dense | SparseLike) -> Dense | Floats:
 def with_ones(X: Rows) -> Rows:
     """Rows with one more column, of ones: dense, or sparse as they were."""
     if not is_sparse(X):
-        return cast(Rows, np.column_stack([X, np.ones(len(X), dtype=X.dtype)]))
+        rows = aligned((len(X), X.shape[1] + 1), X.dtype)
+        rows[:, :-1], rows[:, -1] = X, 1.0
+        return cast(Rows, rows)
     sparse = import_module("scipy.sparse")
     return sparse.hstack([X, sparse.csr_array(np.ones((X.shape[0], 1)))], format="csr")
 

@@ -51,8 +51,8 @@ def _sums_for(code: int, norm: int) -> FunctionType:
                 for row in range(starts[place, 0], starts[place, 1]):
                     if keep.size and not keep[sample, firsts[place] + row - starts[place, 0]]:
                         continue
-                    slope = _clamped(_slope(code, parameter, y[row], _margin(X, row, w, at, point)), caps[row])
-                    factor = slope * factors[place]
+                    slope = _slope(code, parameter, y[row], _margin(X, row, w, at, point))
+                    factor = _clamped(slope, caps[row], 0.0) * factors[place]
                     if careful == 0:
                         fine &= _added(X, row, factor, norm, total) <= most
                     elif _added(X, row, factor, norm, spare) <= most:

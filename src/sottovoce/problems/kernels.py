@@ -14,19 +14,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, types
 
+from sottovoce.core.arrays import CACHE_LINE
 from sottovoce.core.compiling import Kernel, compile_for
 from sottovoce.problems.vectors import add_rows, collect, dots, spread
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
 NUMBERS_PER_BLOCK = 2048  # in rows that stay in the nearest cache while all runs use them
 WIDE = 512  # bytes of a row: few longer ones stay in the nearest cache
-CACHE_LINE = 64  # bytes, of nearly all processors
 LEAST_SQUARE = 2.0**-900  # a sum of squares above this has lost nothing that counts to underflow
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
 SOFTMAX = 1  # the code of the loss with several margins
+LOGISTIC_32 = -1  # of the logistic loss of float32 numbers, in this file alone
 
 _LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
+_TAYLOR_32, _ONE_32 = tuple(np.float32(number) for number in _TAYLOR[-8:]), np.float32(1.0)
+_CONSTANTS_32 = tuple(map(np.float32, (88, -87, 1.5 * 2.0**23, 1 / math.log(2), 0.693359375, -2.12194440e-4)))
 
 # The flags that assume no NaN and no infinity stay off: the clamp must notice a margin that has overflowed. Every
 # function states its flags: one that does not may be compiled with those of its first caller.
@@ -98,11 +101,29 @@ def _exp(x):
     return e_r * np.int64((np.float64(rounded).view(np.int64) + np.int64(1023)) << np.int64(52)).view(np.float64)
 
 
+@njit(fastmath={"contract"}, error_model="numpy")
+def _exp_in_float32(x):
+    """The same in float32: twice as many numbers at once, in half as many steps."""
+    a, b, c, d, e, f, g, h = _TAYLOR_32
+    top, bottom, magic, over_log2, high, low = _CONSTANTS_32
+    if x > top:
+        x = top
+    if x < bottom:
+        x = bottom
+    rounded = x * over_log2 + magic
+    k = rounded - magic
+    r = (x - k * high) - k * low
+    e_r = ((((((a * r + b) * r + c) * r + d) * r + e) * r + f) * r + g) * r + h
+    return e_r * np.int32((np.float32(rounded).view(np.int32) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
 @njit(fastmath={"contract"}, error_model="numpy", inline="always")
 def _slope(code, parameter, label, margin):
     """Derivative of a loss of one margin (`Loss.code`)."""
     if code == 0:  # logistic
         slope = -label / (1.0 + _exp(label * margin))
+    elif code == LOGISTIC_32:
+        slope = -label / (_ONE_32 + _exp_in_float32(label * margin))
     elif code == 2:  # squared
         slope = margin - label
     elif code == 3:  # Huber
@@ -132,11 +153,11 @@ def _softmax_slopes(label, margin, which):
 
 
 @njit(fastmath={"contract"}, error_model="numpy")
-def _clamped(slope, cap):
+def _clamped(slope, cap, zero):
     """`slope` cut off at ±cap, and 0 if it is NaN: by comparisons, since min and max would let NaN through."""
     low = slope if slope <= cap else cap
     both = low if low >= -cap else -cap
-    return both if slope == slope else 0.0
+    return both if slope == slope else zero
 
 
 @njit(fastmath={"contract", "reassoc"}, error_model="numpy")
@@ -193,13 +214,13 @@ def _add_chosen(X, y, caps, code, parameter, kind, lanes, room, keep, to_keep, r
     for row in range(rows[0], rows[1]):
         if keep[row + to_keep]:
             (margin,) = dots(X, (row,), point, lanes)
-            slope = _slope(code, parameter, y[row], np.float64(margin))
-            slope = _clamped(slope, caps[row]) if len(caps) else slope
-            add_rows(X, (row,), (kind(slope),), total, lanes)
+            slope = kind(_slope(code, parameter, kind(y[row]), margin))
+            slope = _clamped(slope, kind(caps[row]), kind(0.0)) if len(caps) else slope
+            add_rows(X, (row,), (slope,), total, lanes)
 
 
 @njit(fastmath={"contract"}, error_model="numpy", inline="always")
-def _add_all(X, y, caps, code, parameter, kind, most, pairs, lanes, room, rows):
+def _add_all(X, y, caps, code, parameter, kind, most, at_once, pairs, lanes, room, rows):
     """Add slope x row to the total over rows[0]:rows[1], `most` rows at a time: their slopes are computed together.
 
     Margins may be taken of two rows and terms are added four at a time: so the point and the total are loaded less
@@ -219,20 +240,19 @@ def _add_all(X, y, caps, code, parameter, kind, most, pairs, lanes, room, rows):
         own_labels, own_caps = y[low:high], caps[low:high]  # whose places are known not to be negative
         for i in range(count):
             labels[i] = own_labels[i]
-        whole = -(-count // 8) * 8  # what is computed beyond `count` is not used, and no slow loop is left for a rest
+        whole = -(-count // at_once) * at_once  # what is computed beyond `count` is not used: no slow loop for a rest
         if len(caps):
             for i in range(count):
                 bounds[i] = own_caps[i]
             for i in range(whole):
-                slopes[i] = _clamped(_slope(code, parameter, labels[i], slopes[i]), bounds[i])
+                slopes[i] = _clamped(kind(_slope(code, parameter, labels[i], slopes[i])), bounds[i], kind(0.0))
         else:
             for i in range(whole):
                 slopes[i] = _slope(code, parameter, labels[i], slopes[i])
         slopes[count], slopes[count + 1], slopes[count + 2] = 0.0, 0.0, 0.0
         for i in range(0, count, 4):
             a, b, c, d = low + i, min(low + i + 1, last), min(low + i + 2, last), min(low + i + 3, last)
-            s, t, u, v = kind(slopes[i]), kind(slopes[i + 1]), kind(slopes[i + 2]), kind(slopes[i + 3])
-            add_rows(X, (a, b, c, d), (s, t, u, v), total, lanes)
+            add_rows(X, (a, b, c, d), (slopes[i], slopes[i + 1], slopes[i + 2], slopes[i + 3]), total, lanes)
 
 
 @njit(error_model="numpy")
@@ -272,17 +292,19 @@ def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slo
 
 
 def _one_margin(code: int, terms: str, blocks: Blocks) -> FunctionType:
-    """The pass for a loss of one margin. It and slope x row are computed in the type `terms`, and added in float64.
+    """The pass for a loss of one margin. It, its slope and slope x row are of the type `terms`, and added in float64.
 
     What it is made with are constants of the compiled loop: nothing else is compiled.
     """
     kind, together, pairs, lanes = getattr(np, terms), blocks.rows, blocks.dots == 2, (0,) * blocks.lanes
+    code = LOGISTIC_32 if (code, terms) == (0, "float32") else code
+    at_once = CACHE_LINE // np.dtype(kind).itemsize  # slopes of the longest vector that a processor has
 
     def one_margin(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
         runs, width = len(sums), X.shape[1]  # what follows is of this thread alone
         whole = -(-width // len(lanes)) * len(lanes)
-        point, total, slopes = _room(whole, kind), _room(whole, np.float64), _room(together + 8, np.float64)
-        labels, bounds = _room(together + 8, np.float64), _room(together + 8, np.float64)
+        point, total, slopes = _room(whole, kind), _room(whole, np.float64), _room(together + 16, kind)
+        labels, bounds = _room(together + 16, kind), _room(together + 16, kind)
         slopes[:], labels[:], bounds[:] = 0.0, 1.0, 0.0
         own = point, total, slopes, labels, bounds
         for chunk in range(begin, end):
@@ -299,7 +321,7 @@ def _one_margin(code: int, terms: str, blocks: Blocks) -> FunctionType:
                     else:
                         spread(sums[run, place, 0], total, lanes)
                     if together > 0:
-                        _add_all(X, y, caps, code, parameter, kind, together, pairs, lanes, own, rows)
+                        _add_all(X, y, caps, code, parameter, kind, together, at_once, pairs, lanes, own, rows)
                     else:
                         kept = keep[run if len(keep) > 1 else 0]
                         _add_chosen(X, y, caps, code, parameter, kind, lanes, own, kept, to_keep, rows)
@@ -334,8 +356,8 @@ def gradients(stored: str, terms: str, code: int, blocks: Blocks) -> Kernel:
     """The pass over chunks for rows stored as "float64" or "float32", compiled when first asked for.
 
     It computes sums[run, place] = weight * sum over the rows of a chunk of the clipped gradient at the client's point,
-    for the chunks begin:end of a `Plan`. Margins and slope x row are computed in the type `terms`; a loss of several
-    margins has float64 alone. Sums are float64.
+    for the chunks begin:end of a `Plan`. Margins, slopes and slope x row are computed in the type `terms`; a loss of
+    several margins has float64 alone. Sums are float64.
 
     Rounding. A row adds a vector of the norm that its cap allows, whatever error its margin has: slopes are clamped.
     Four such vectors are summed in the type `terms` (float32: `core.clipping.caps_in_float32` has the error, for which

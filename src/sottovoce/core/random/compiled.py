@@ -17,7 +17,7 @@ from sottovoce.core.random import quantiles
 from sottovoce.core.random.normal import FAR
 from sottovoce.core.random.philox import M0, M1, W0, W1
 
-BLOCK = 1024  # numbers whose tails are gathered
+BLOCK = 2048  # numbers whose tails are gathered
 LONG = 24  # blocks of one client that are worth a loop of their own: a processor works on several of them at once
 _PARTS = (quantiles.to_unit, quantiles.middle_quantile, quantiles.tail_quantile)
 _compiled: list[Any] = [njit(error_model="numpy")(part) for part in _PARTS]

@@ -61,7 +61,9 @@ class Rows(StoredRows):
 
     @property
     def arithmetic(self) -> str:
-        return "kernel, whole vectors" if self.engine == "kernel" else self.engine
+        if self.engine != "kernel":
+            return self.engine
+        return "kernel, whole vectors" + (", float32 slopes" if self.stored == "float32" else "")
 
     def __repr__(self) -> str:
         rows, features = self.X.shape
@@ -92,9 +94,9 @@ class Rows(StoredRows):
         keep
             Booleans (..., rows of these clients, one after the other): only these rows enter the sum. The weight stays.
         quick
-            The kernel may compute margins and terms of float32 rows in float32: the sums of a client are float64 all
-            the same. With a `clip`, one row moves them by no more than it says (`clipping.caps_in_float32`); without
-            one, a term that is too large for float32 is infinite. But the
+            The kernel may compute margins, slopes and terms of float32 rows in float32: the sums of a client are
+            float64 all the same. With a `clip`, one row moves them by no more than it says
+            (`clipping.caps_in_float32`); without one, a term that is too large for float32 is infinite. But the
             gradient is then a Lipschitz function of `w` up to such errors only, so this is not for an answer whose
             sensitivity rests on several steps contracting, nor for an arg-min.
         """
