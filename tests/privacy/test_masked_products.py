@@ -119,7 +119,7 @@ def test_without_the_common_mask_a_server_that_deals_tells_neighbours_apart() ->
         exchanged(first, second)
         share = first.reply(noise())
         share = share if with_mask else share - first.key.common_mask()
-        return (share - mp.correction(seeds[0], at) + mp.product(U, V)).view(np.int64)
+        return (share - mp.uniform_product(seeds[0], at, "W_1") + mp.product(U, V)).view(np.int64)
 
     def gaps(with_mask: bool) -> np.ndarray:
         guess = (mp.product(U, B) + mp.as_words(noise())).view(np.int64)
@@ -152,7 +152,7 @@ def test_a_common_mask_used_twice_cancels() -> None:
     def difference(second_attempt: Attempt) -> tuple[np.ndarray, np.ndarray]:
         seeds = [(mp.fresh_secret(), mp.fresh_secret()) for _ in range(2)]
         given = [
-            replies(each, A, B, (noise(), noise()), own)[0] - mp.correction(own[0], each)
+            replies(each, A, B, (noise(), noise()), own)[0] - mp.uniform_product(own[0], each, "W_1")
             for each, own in zip((at, second_attempt), seeds, strict=True)
         ]
         # U'(B − V) − U*'(B − V*), and the dealer knows U, U*, V, V*

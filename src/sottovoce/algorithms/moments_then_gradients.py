@@ -101,10 +101,8 @@ class MomentsThenGradients(Moments):
     def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:  # type: ignore[override]
         nothing = site.zeros[..., :0]
         if site.k == 1:
-            m = site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0)  # (1)
-            return state, Up(m, nothing)
-        g = site.release(site.f.grad(down.w), centre=site.zeros)  # (3)
-        return state, Up(nothing, g)
+            return state, Up(site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0), nothing)  # (1)
+        return state, Up(nothing, site.release(site.f.grad(down.w), centre=site.zeros))  # (3)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:  # type: ignore[override]
         columns = hub.zeros.shape[-1] // self.outputs

@@ -39,6 +39,8 @@ from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 _LAST_32 = np.uint64(32)
 _NOTHING = np.zeros((1, 0))  # used where there is no exact answer
+# As `noise` takes them: who, local, k, purpose, question, exact, asked.
+Bound = tuple[np.ndarray, np.ndarray, int, Purpose, int, np.ndarray, Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,23 +83,13 @@ class NoiseKey:
         draw = self.streams.laplace if kind == "laplace" else self.streams.normal
         return draw(who, k, purpose, count or exact.shape[-1], question, self.binding(local, (exact, *asked)))
 
-    def noisy(
-        self,
-        kind: str,
-        scale: np.ndarray | float,
-        who: np.ndarray,
-        local: np.ndarray,
-        k: int,
-        purpose: Purpose,
-        question: int,
-        exact: np.ndarray,
-        asked: Sequence[np.ndarray] = (),
-    ) -> np.ndarray:
+    def noisy(self, kind: str, scale: np.ndarray | float, *bound: *Bound) -> np.ndarray:
         """An exact answer plus `noise` for it times `scale`: a number, or numbers that fit the answer."""
+        who, local, k, purpose, question, exact, asked = bound
         if kind != "laplace" and np.shape(scale)[-1:] in ((), (1,)):  # one for each client
             about = self.binding(local, (exact, *asked))
             return self.streams.noisy(exact, np.atleast_2d(scale), who, k, purpose, question, about)
-        noise = self.noise(kind, who, local, k, purpose, question, exact, asked)
+        noise = self.noise(kind, *bound)
         noise *= scale
         noise += exact  # in place: numbers of an answer that is larger than its noise would share it, so it is refused
         return noise

@@ -31,9 +31,9 @@ class Theorem:
     sensitivity: str = ""
 
 
+_TABLES = packaged_toml("privacy", "theorems.toml")
 _ANSWERS, _SCORES, _COMPOSITIONS = (  # the last ones are about many answers, the others about one
-    {key: Theorem(**table) for key, table in packaged_toml("privacy", "theorems.toml")[about].items()}
-    for about in ("answers", "scores", "compositions")
+    {key: Theorem(**table) for key, table in _TABLES[about].items()} for about in ("answers", "scores", "compositions")
 )
 THEOREM_2 = _COMPOSITIONS["grid"]
 _SUMS = "sottovoce.privacy.doors.sums"

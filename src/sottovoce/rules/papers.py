@@ -37,12 +37,10 @@ Recipe = tuple[Method, int, Descent]
 def by_step(public: PublicNumbers, method: str) -> Recipe:
     """Any other method: gradient descent, as far as its `step` (and `local_steps`) can say so; else its defaults."""
     kind = ALGORITHMS[method]
-    names = {each.name for each in fields(kind)}
     rule = _without_momentum(public)
-    constants: dict[str, float] = {"step": rule.step} if "step" in names else {}
-    if "local_steps" in names:
-        constants["local_steps"] = 1
-    return kind(**constants), rule.rounds, rule
+    constants = {"step": rule.step, "local_steps": 1}
+    known = {each.name: constants[each.name] for each in fields(kind) if each.name in constants}
+    return kind(**known), rule.rounds, rule
 
 
 def _without_momentum(public: PublicNumbers) -> Descent:

@@ -59,9 +59,8 @@ class ClientDoor(ProvenDoor):
         other, and so is its state. A state that is not finite is replaced by the public one too.
         """
         rehearsal, self._ledger_error = Rehearsal(), None
-        public_after, public_up = visit.play(
-            visit.start(), public_answers(visit.oracle, visit.zeros, self.moments_width), rehearsal
-        )
+        answers = public_answers(visit.oracle, visit.zeros, self.moments_width)
+        public_after, public_up = visit.play(visit.start(), answers, rehearsal)
         places, releases, promised = places_of(public_up, rehearsal.given), visit.releases, rehearsal.released
         within = len(promised) <= self.asks.releases
         check.require(within, "release", f"at most {self.asks.releases} a round were declared", len(promised))

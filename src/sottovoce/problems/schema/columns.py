@@ -194,9 +194,8 @@ class Number(Ranged):
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
         clipped = np.clip(entries, self.low, self.high)
-        low, high = self.ends()
         clipped = np.log1p(clipped) if self.log else clipped
-        return encoding.scaled_block(clipped, low, high, self.waves, self.knots, bool(self.missing))
+        return encoding.scaled_block(clipped, *self.ends(), self.waves, self.knots, bool(self.missing))
 
     def _near(self, count: int) -> list[str]:
         places = np.linspace(*self.ends(), count)
