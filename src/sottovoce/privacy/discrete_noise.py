@@ -17,15 +17,18 @@ bounded, division by the step and truncation move it by less than two steps in e
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.random.bits import Bits, SystemBits, must_be_secret
 from sottovoce.privacy.discrete_gaussian import LARGEST_SCALE, REACH, draw, draw_rows
+
+if TYPE_CHECKING:
+    from opendp.mod import Measurement
 
 GRID_STEPS = 1 << 24  # grid steps in one clip norm: truncation moves a gradient by less than 1e-7 of it
 GRID_BOUND = GRID_STEPS + 1  # on the norm of grid integers: one step more, so that a check in floating point is enough
@@ -126,7 +129,7 @@ def sampler() -> str:
 
 
 @lru_cache(maxsize=64)
-def _measurement(kind: Literal["gaussian", "laplace"], scale: float) -> Callable[[list[int]], list[int]]:
+def _measurement(kind: Literal["gaussian", "laplace"], scale: float) -> "Measurement":
     from opendp.domains import atom_domain, vector_domain  # pyright: ignore[reportUnknownVariableType]
     from opendp.measurements import make_gaussian, make_laplace  # pyright: ignore[reportUnknownVariableType]
     from opendp.metrics import l1_distance, l2_distance  # pyright: ignore[reportUnknownVariableType]
