@@ -109,7 +109,7 @@ def find_ranges(
             f"epsilon = {enough:g}, scale fewer features, or state ranges (PublicScaler)"
         )
     fits = bool(ledger.afford(event, ANSWERS, np.arange(clients), 0).all())
-    rule = "its two answers do not fit into what is left of every owner's budget, and nothing was asked"
+    rule = "its two answers do not fit into what is left of every owner's budget. Nothing was asked"
     hint = "Give it a smaller epsilon, or the whole a larger one"
     check.require(fits, "PrivateScaler", rule, hint=hint, error=check.BudgetSpent)
 
