@@ -14,7 +14,7 @@ from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.wire import Ask, Reply, Status
 from sottovoce.experiment.result import Result
-from sottovoce.experiment.tables import describe, to_toml
+from sottovoce.experiment.tables import describe_task, to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import train
 from sottovoce.ledger.file import FileLedger
@@ -58,10 +58,9 @@ def write_nodes(folder: Path, **limits: Any) -> list[Path]:
 def run_tables(algorithm: Method | str = "dp-admm", privacy: Privacy = SEEDED, rounds: int = 3, **clients: Any) -> Any:
     """The tables of a run file, for three clients."""
     method = CASES[algorithm].algorithm if isinstance(algorithm, str) else algorithm
-    tables = describe(Task(method, goal(), privacy), federation(), "numpy")
-    tables["run"] |= {"rounds": rounds, "seed": 11}
+    tables = {**describe_task(Task(method, goal(), privacy)), "run": {"engine": "numpy", "rounds": rounds, "seed": 11}}
     who = {"names": list(NAMES), "columns": 4, "row_bound": 1.0, "least": 3, "deadline": 60, "wait": 60} | clients
-    return {name: table for name, table in tables.items() if name != "data"} | {"clients": who}
+    return tables | {"clients": who}
 
 
 def deployment(*given: Any, **clients: Any) -> Deployment:
@@ -161,10 +160,9 @@ def write_parties(folder: Path, ids: bool = False, **limits: Any) -> list[Path]:
 def column_tables(algorithm: Method | str = "admm-sharing", privacy: Any = COLUMNS, rounds: int = 3, **who: Any) -> Any:
     """The tables of a run file, for three parties."""
     method = VERTICAL[algorithm].algorithm if isinstance(algorithm, str) else algorithm
-    tables = describe(Task(method, goal(), privacy), columns(), "numpy")
-    tables["run"] |= {"rounds": rounds, "seed": 11}
+    tables = {**describe_task(Task(method, goal(), privacy)), "run": {"engine": "numpy", "rounds": rounds, "seed": 11}}
     usual = {"names": list(NAMES), "split": list(SPLIT), "samples": 40, "holder": "south", "deadline": 60, "wait": 60}
-    return {name: table for name, table in tables.items() if name != "data"} | {"clients": usual | {"least": 3} | who}
+    return tables | {"clients": usual | {"least": 3} | who}
 
 
 def column_deployment(*given: Any, **clients: Any) -> Deployment:

@@ -22,7 +22,6 @@ COLUMNS = sv.ProvenColumns(5.0, 1e-3, unit="record", bound=5.0, row_bound=1.0, s
 
 
 def rows() -> tuple[np.ndarray, np.ndarray]:
-    """Those of the files in `data/format-1`."""
     X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(120, 2))
     return X, np.where(X[:, 0] > X[:, 1], 1, -1)
 

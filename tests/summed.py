@@ -13,7 +13,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Exchange
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.keys import make_signing_key
-from sottovoce.experiment.tables import describe, to_toml
+from sottovoce.experiment.tables import describe_task, to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import local_clients
 from sottovoce.privacy.modes import Proven
@@ -81,11 +81,10 @@ def deployment_of(
     files: Sequence[Path], privacy: Proven, rounds: int = 3, method: Any = None, **who: Any
 ) -> Deployment:
     n = len(files)
-    tables = describe(Task(method or NoisyGD(step=2.0), GOAL, privacy), federation(n), "numpy")
-    tables["run"] |= {"rounds": rounds, "seed": 11}
+    run = {"engine": "numpy", "rounds": rounds, "seed": 11}
     clients = {"names": list(names_of(n)), "columns": COLUMNS, "row_bound": 1.0, "records": 12 * n}
     clients |= {"deadline": 60, "wait": 60, "signing_keys": keys_in(files)} | who
-    tables = {name: table for name, table in tables.items() if name != "data"} | {"clients": clients}
+    tables = {**describe_task(Task(method or NoisyGD(step=2.0), GOAL, privacy)), "run": run, "clients": clients}
     return Deployment.build(tables, "run.toml")
 
 

@@ -49,7 +49,6 @@ from tests.run_folders import (
     trained,
 )
 
-OLD = Path(__file__).parents[1] / "data" / "format-1"
 ADD_REMOVE = sv.Proven(1.0, 1e-3, 1.0, relation="add-remove")
 KINDS: dict[str, Callable[[], sv.Result]] = {
     "full batches": trained,
@@ -505,9 +504,6 @@ def test_other_files_are_named_and_do_no_harm(home: Path, tmp_path: Path) -> Non
 def test_what_is_no_verifiable_folder(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match="no such run folder"):
         verify(tmp_path / "nothing")
-    for name in ("proven", "ledgered", "columns", "none"):
-        with pytest.raises(InvalidInput, match=r"saved in the first format, without the charges of its ledgers"):
-            verify(OLD / name)
 
 
 def test_a_chain_is_no_signature(home: Path, tmp_path: Path) -> None:

@@ -549,6 +549,6 @@ def test_verify_says_what_holds_and_what_does_not(here: Path) -> None:
     assert call("verify", "run", "--quiet").stdout == "does not hold\n"
     assert json.loads(call("verify", "run", "--json").stdout)["holds"] is False
     assert_refused(call("verify", "nowhere"), terminal.MISSING, "no such run folder")
-    old = Path(__file__).parents[1] / "data" / "format-1" / "proven"
-    assert_refused(call("verify", old), terminal.BAD_INPUT, "saved in the first format")
+    (here / "run" / "manifest.json").unlink()
+    assert_refused(call("verify", "run"), terminal.BAD_INPUT, "must be a run folder of format 2")
     assert "9: something does not" in " ".join(call("verify", "--help").stdout.replace("│", " ").split())

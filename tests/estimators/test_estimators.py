@@ -811,6 +811,7 @@ def test_split_columns_with_a_guarantee(tmp_path: Path) -> None:
             "parties['a'] must name columns of X, and its entry 0 is none. There are: 0, 1, 2",
         ),
         ({"parties": {"a": [0, 1, 2], "b": []}}, "each party must hold a column, and 'b' holds none"),
+        ({"parties": {"a": []}}, "each of the 3 columns of X must belong to one party, and 0 is held by nobody"),
         ({"parties": [1, 3]}, "parties must add up to the 3 columns of X"),
         ({"parties": 2}, "parties must be {name: columns} or whole numbers >= 1"),
         ({"parties": PARTIES, "holder": "bnk"}, "Did you mean 'bank'?"),

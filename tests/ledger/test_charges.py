@@ -222,15 +222,6 @@ def test_charges_of_the_first_format_are_shown_without_their_digests(hospital: P
     assert unpack_rows(packed) == kept
 
 
-def test_run_folders_of_the_first_format_load() -> None:
-    for name, epsilon in (("proven", 1.0), ("ledgered", 1.0), ("columns", 5.0), ("none", None)):
-        result = load_result(OLD / name)
-        assert result.charges is None
-        assert result.guarantee.epsilon == pytest.approx(epsilon) if epsilon else result.guarantee.epsilon is None
-        assert result.guarantee.text + "\n" == (OLD / name / "guarantee.txt").read_text()
-        assert np.isfinite(result.model).all()
-
-
 def test_a_run_on_ledgers_of_the_first_format_says_what_they_did_not_keep(tmp_path: Path) -> None:
     shutil.copytree(OLD / "ledgers", tmp_path / "ledgers")
     raise_budgets(tmp_path / "ledgers", 10.0)
@@ -242,10 +233,14 @@ def test_a_run_on_ledgers_of_the_first_format_says_what_they_did_not_keep(tmp_pa
     assert any(one.about == "old charges" and "9 charges of the first format" in one.words for one in found.checks)
 
 
-def test_a_later_format_of_a_folder_is_refused(tmp_path: Path) -> None:
+def test_another_format_of_a_folder_is_refused(tmp_path: Path) -> None:
     path = trained().save(tmp_path / "run")
-    edit(path, "manifest.json", lambda said: said.update(format=3))
-    with pytest.raises(InvalidInput, match=r"must be a run folder of format 1 to 2, got 3. Use a newer sottovoce"):
+    for number in (1, 3):
+        edit(path, "manifest.json", lambda said, number=number: said.update(format=number))
+        with pytest.raises(InvalidInput, match=rf"must be a run folder of format 2, got {number}. Use the version"):
+            load_result(path)
+    (path / "manifest.json").unlink()
+    with pytest.raises(InvalidInput, match=r"must be a run folder of format 2, and has no manifest.json"):
         load_result(path)
 
 

@@ -2,10 +2,11 @@
 
 from tests.mutants.mutant import Mutant, near
 
-_PROVEN, _ROWS, _KERNELS, _CLIPPING = (
+_PROVEN, _ROWS, _KERNELS, _SLOPES, _CLIPPING = (
     "privacy/doors/record.py",
     "problems/rows/oracle.py",
     "problems/kernels.py",
+    "problems/slopes.py",
     "core/clipping.py",
 )
 _PARTIES, _STEPS, _SENSITIVITY = "privacy/doors/party.py", "privacy/local_steps.py", "privacy/sensitivity.py"
@@ -74,8 +75,8 @@ MUTANTS = (
         "clip-off-kernel",
         "The kernel does not clip.",
         _KERNELS,
-        "slopes[i] = _clamped(kind(_slope(code, parameter, labels[i], slopes[i])), bounds[i], kind(0.0))",
-        "slopes[i] = _slope(code, parameter, labels[i], slopes[i])",
+        "slopes[i] = clamped(kind(slope_of(code, parameter, labels[i], slopes[i])), bounds[i], kind(0.0))",
+        "slopes[i] = slope_of(code, parameter, labels[i], slopes[i])",
         near("problems/test_rows", "clip_bounds"),
         ("dp-sgd", "--path", "kernel"),
     ),
@@ -83,7 +84,7 @@ MUTANTS = (
         "clip-off-kernel-batches",
         "The kernel does not clip the rows of a batch.",
         _KERNELS,
-        "slope = _clamped(slope, kind(caps[row]), kind(0.0))",
+        "slope = clamped(slope, kind(caps[row]), kind(0.0))",
         "slope = slope + 0.0",
         near("problems/test_rows", "rows_of_a_batch"),
         blind="it plays batches without the kernel",
@@ -119,7 +120,7 @@ MUTANTS = (
         "clip-off-kernel-softmax",
         "The kernel does not clip one of two rows of a softmax loss.",
         _KERNELS,
-        "_clip_softmax(slopes, 0, caps[row], norm, room)",
+        "clip_softmax(slopes, 0, caps[row], norm, room)",
         "pass",
         near("problems/test_rows", "clip_bounds"),
         blind=_ONE_OUTPUT,
@@ -163,7 +164,7 @@ MUTANTS = (
     Mutant(
         "nan-through-kernel",
         "Slopes of a softmax loss that are no numbers pass the kernel.",
-        _KERNELS,
+        _SLOPES,
         "slope[which, c] = slope[which, c] * factor if factor > 0.0 else 0.0",
         "slope[which, c] = slope[which, c] * factor",
         near("problems/test_rows", "rounding_error and softmax and kernel"),

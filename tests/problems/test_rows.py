@@ -365,7 +365,7 @@ def test_the_slope_of_a_row_is_the_same_bits_wherever_it_stands(stored: str) -> 
 
 
 def test_the_exponential_is_the_exponential() -> None:
-    from sottovoce.problems.kernels import _exp
+    from sottovoce.problems.slopes import _exp
 
     x = np.concatenate([np.linspace(-708, 709, 5001), np.random.default_rng(0).standard_normal(5000)])
     found = np.array([_exp(one) for one in x])
@@ -376,7 +376,7 @@ def test_the_exponential_is_the_exponential() -> None:
 
 
 def test_the_exponential_of_float32_numbers_is_right_to_their_last_digits() -> None:
-    from sottovoce.problems.kernels import _exp_in_float32
+    from sottovoce.problems.slopes import _exp_in_float32
 
     x = np.random.default_rng(0).uniform(-87.0, 88.0, 4000).astype(np.float32)
     found = np.array([_exp_in_float32(one) for one in x])

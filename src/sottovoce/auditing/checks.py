@@ -6,8 +6,9 @@ accuses an honest library.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from sottovoce.auditing.promise import GRID
 from sottovoce.auditing.second_accountant import second_epsilon
 from sottovoce.auditing.tape import Answer, Recorder
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.finished import epsilons_spent
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Proven
@@ -52,8 +52,7 @@ def passed(path: str, name: str, seen: str, promised: str, holds: bool) -> Check
 
 def judged(outcomes: Sequence[tests.Outcome], path: str) -> list[Check]:
     """Refuted if honest noise would look like this in fewer than one of a billion tests."""
-    limit = tests.FALSE_ALARM / TESTS
-    return [passed(path, one.name, one.seen, one.promised, one.p >= limit) for one in outcomes]
+    return [passed(path, one.name, one.seen, one.promised, one.p >= tests.FALSE_ALARM / TESTS) for one in outcomes]
 
 
 # ----------------------------------------------------------------------------------------------------------- playing
@@ -96,15 +95,10 @@ def player_of(game: Game, seed: int, side: int = 0) -> Player:
     return Player(game, side, runs, streams=Streams(seed, runs))
 
 
-def heard(
-    player: Player,
-    rounds: int | None = None,
-    resume: Checkpoint | None = None,
-    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
-) -> list[Answer]:
-    """All answers of one play."""
-    recorder = Recorder().listen(player.place)
-    player.run(tape=recorder.tape, rounds=rounds, resume=resume, after_round=after_round)
+def heard(player: Player, **how: Any) -> list[Answer]:
+    """All answers of one play. `how`: options of `Player.run`."""
+    recorder = Recorder(player.place)
+    player.run(tape=recorder.tape, **how)
     return recorder.answers
 
 
@@ -138,12 +132,8 @@ def standardised(world: World, answers: Sequence[Answer]) -> dict[str, Noise]:
 
 def _together(alike: Sequence[Noise]) -> Noise:
     stated = [np.ravel(one.stated) for one in alike if one.stated is not None]
-    return Noise(
-        np.stack([one.z for one in alike], axis=1),
-        np.stack([one.exact for one in alike], axis=1),
-        alike[0].kind,
-        np.concatenate(stated) if len(stated) == len(alike) else None,
-    )
+    z, exact = (np.stack([getattr(one, name) for one in alike], axis=1) for name in ("z", "exact"))
+    return Noise(z, exact, alike[0].kind, np.concatenate(stated) if len(stated) == len(alike) else None)
 
 
 def _with_runs(array: np.ndarray) -> np.ndarray:
@@ -158,7 +148,7 @@ def noise_and_charges(game: Game, path: str, seed: int, player: Player | None = 
     """Play, asking for twice the planned rounds; check all noise and all charges."""
     proven = game.privacy.budget is not None
     player, world = player or player_of(game, seed), World.of(game)
-    answers = heard(player, game.rounds + (min(game.rounds, 50) if proven else 0))
+    answers = heard(player, rounds=game.rounds + (min(game.rounds, 50) if proven else 0))
     checks = charges(player, answers, world, path) if proven else []
     noise = standardised(world, answers)
     for kind, of_kind in noise.items():
@@ -184,7 +174,7 @@ def charges(player: Player, answers: Sequence[Answer], world: World, path: str) 
     answered = np.zeros((len(promises), place.n), dtype=np.int64)
     for answer, _ in expected(world, answers):
         answered[world.number_of(answer), answer.local] += 1
-    spent = [player.spent(client) for client in range(place.n)]
+    spent = [player.ledger.spent(client) for client in range(place.n)]
     events = list(dict.fromkeys(event for charged in spent for event in charged))
     kinds = {(event.mechanism, event.relation, event.sampling) for event in events}
     wanted = {(promise.mechanism, promise.relation, promise.sampling) for promise in promises}
@@ -221,16 +211,15 @@ def _name(event: Event) -> tuple[float, float | None]:
     return event.noise_multiplier, event.row_bound
 
 
-def _shares_drawn(events: Sequence[Event], world: World, path: str) -> list[Check]:
+def _shares_drawn(events: Sequence[Event], world: World, path: str) -> Iterator[Check]:
     """Whether every charge for a batch names the share of records that its client draws."""
     if all(promise.sampling == "full" for promise in world.promises):
-        return []
-    rates, checks = world.rate(np.arange(world.federation.n), world.asks.batch)[:, 0], []
+        return
+    rates = world.rate(np.arange(world.federation.n), world.asks.batch)[:, 0]
     for event in events:
         rate = event.rate if event.sampling == "poisson" else event.batch / max(event.size, 1)
         holds = bool(np.any(np.isclose(rate, rates, rtol=1e-9)))
-        checks.append(passed(path, "share drawn, as charged", f"{rate:.4g}", f"{rates.max():.4g}", holds))
-    return checks
+        yield passed(path, "share drawn, as charged", f"{rate:.4g}", f"{rates.max():.4g}", holds)
 
 
 def _cost(
@@ -247,8 +236,7 @@ def _cost(
         event = promise.event(min(multipliers, default=math.inf), float(rates.max()), size)
         spent[event] = spent.get(event, 0) + int(answered[number].max())
     budget, epsilon = world.promises[0].epsilon, second_epsilon(spent, world.promises[0].delta)
-    epsilons, _ = epsilons_spent(player.place)
-    printed, least = 0.0 if epsilons is None else float(np.max(epsilons)), epsilon * (1 - ACCOUNTANTS)
+    printed, least = float(epsilons_spent(player.place).max()), epsilon * (1 - ACCOUNTANTS)
     within = epsilon <= budget * (1 + ACCOUNTANTS)
     return [
         passed(path, "epsilon by a second accountant", f"{epsilon:.4f}", f"{budget:g}", within),
@@ -300,10 +288,9 @@ def clipping(game: Game, path: str, seed: int) -> list[Check]:
     """How much the exact answers of two neighbours differ, at the same points and over the same batches."""
     recorders: list[Recorder] = []
     for side in (0, 1):
-        player, recorder = Player(game, side, 2), Recorder(recorders[0].tape.answers if recorders else None)
-        recorder.listen(player.place)
-        player.play(Streams(seed, 2), tape=recorder.tape)
-        recorders.append(recorder)
+        player = Player(game, side, 2)
+        recorders.append(Recorder(player.place, recorders[0].tape.answers if recorders else None))
+        player.play(Streams(seed, 2), tape=recorders[side].tape)
     world, client = World.of(game), game.neighbours.client
     largest, elsewhere = 0.0, 0.0
     for one, other in zip(*(recorder.answers for recorder in recorders), strict=True):
@@ -330,12 +317,9 @@ def batches(game: Game, path: str, seed: int) -> list[Check]:
     game = on_others(game, one_by_one(), Objective(Linear(), L2(0.1)))
     world, first = World.of(game), np.arange(1)
     rate = float(world.rate(first, game.asks.batch)[0, 0])
-    gradients = [
-        _with_runs(answer.given if answer.made is None else answer.made.exact)
-        for answer in heard(player_of(game, seed))
-        if answer.kind == "gradient"
-    ]
-    table = np.stack(gradients, axis=1)
+    answers = [answer for answer in heard(player_of(game, seed)) if answer.kind == "gradient"]
+    exact = (answer.given if answer.made is None else answer.made.exact for answer in answers)
+    table = np.stack([_with_runs(gradient) for gradient in exact], axis=1)
     drawn = table != 0
     one = min(1.0, getattr(game.privacy, "clip", None) or math.inf) * float(world.weight(first)[0, 0]) / rate
     sizes = np.abs(table[drawn])

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 import numpy as np
+from scipy.special import ndtr
 
 from sottovoce.auditing.finding import Finding, conclude
 from sottovoce.auditing.game import Game, Player, Sampling, streams_of
@@ -48,11 +49,9 @@ def by_probing(game: Game, sampling: Sampling) -> Finding | None:
         nonlocal played
         runs = streams.runs or 1
         sent: list[np.ndarray] = []
-        player_of(side, runs).play(
-            streams, lambda down, up: sent.extend(array.reshape(runs, -1) for array in up.values())
-        )
+        player_of(side, runs).play(streams, lambda down, up: sent.extend(up.values()))
         played += runs
-        return np.concatenate(sent, axis=1)
+        return np.concatenate([array.reshape(runs, -1) for array in sent], axis=1)
 
     try:
         mu = np.array([transcript_mu(messages, sampling.seed, game.at_once, partial(sampling.progress, "numbers"))])
@@ -197,8 +196,7 @@ def by_batches(game: Game, sampling: Sampling) -> Finding | None:
     """A bound from computed tails, if batches are secret and each inclusion of a canary has a fixed effect."""
     if not (game.secret_batches and game.neighbours.alone):
         return None
-    at_once = max(8, min(game.at_once, game.questions))
-    probing = _Inclusions(game, sampling, Table(game, at_once))
+    probing = _Inclusions(game, sampling, Table(game, max(8, min(game.at_once, game.questions))))
     try:
         here, there = probing.effects(0), probing.effects(1)
     except NotLinear:
@@ -245,8 +243,7 @@ class _Inclusions:
         Past messages are those of run `run`.
         """
         streams = ChosenBatches(self.sampling.seed, self.table.runs, choose, self.questions, self.client)
-        past = [np.broadcast_to(answer[run], answer.shape) for answer in self._past.answers]
-        forced = self.table.game.tape(past)
+        forced = self.table.game.tape([np.broadcast_to(answer[run], answer.shape) for answer in self._past.answers])
         self.table.players[side].play(streams, tape=forced)
         self.played += self.table.runs
         if None in forced.made:
@@ -295,8 +292,6 @@ def _best_threshold(likely: np.ndarray, rare: np.ndarray, rate: float, delta: fl
 
 def _tail(steps: np.ndarray, rate: float, thresholds: np.ndarray) -> np.ndarray:
     """P(Σ I_j steps_j · STEP + Z >= t): the distribution of the sum by a Fourier transform, then the Gaussian."""
-    from scipy.special import ndtr
-
     low, high = int(np.minimum(steps, 0).sum()), int(np.maximum(steps, 0).sum())
     size = 1 << max(4, (high - low + 1).bit_length())
     angle = 2 * np.pi * np.arange(size // 2 + 1) / size

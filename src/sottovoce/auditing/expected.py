@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from sottovoce.auditing import promise
 from sottovoce.auditing.game import Game, Promise, relation_of
 from sottovoce.auditing.neighbours import Linear
-from sottovoce.auditing.promise import Promised
 from sottovoce.auditing.tape import MODEL, RELEASE, Answer
 from sottovoce.core.arrays import Numbers
 from sottovoce.core.contract import Asks, Part
@@ -55,7 +54,7 @@ class World:
     objective: Objective
     privacy: Promise
     asks: Asks
-    promises: tuple[Promised, ...] = ()  # one for each part of `asks`; none in published mode
+    promises: tuple[promise.Promised, ...] = ()  # one for each part of `asks`; none in published mode
 
     @classmethod
     def of(cls, game: Game, side: int = 0) -> "World":
@@ -254,9 +253,8 @@ def _moments(world: World, answer: Answer) -> Expected:
     one = promise.moments_sensitivity(world.proven, kappa, slope) * weight
     if steps := world.promises[world.number_of(answer)].steps:
         one = steps * cut / promise.GRID
-    unit = np.where(np.arange(exact.shape[-1]) < first, bound, bound**2)
-    if world.privacy.sums:  # terms are of rows that were divided by the bound
-        unit = 1.0
+    # The terms of a sum are of rows that were divided by the bound.
+    unit = 1.0 if world.privacy.sums else np.where(np.arange(exact.shape[-1]) < first, bound, bound**2)
     return Expected(0.0, exact, one, unit=unit, cut=cut)
 
 
@@ -279,8 +277,7 @@ def _published(world: World, answer: Answer) -> Expected | None:
 def _columns(world: World, answer: Answer) -> Expected:
     """The scores of a party's ridge fit, or its model."""
     privacy, parts = cast(ProvenColumns, world.privacy), cast(VerticalFederation, world.federation).parts
-    model = answer.kind == MODEL
-    asked = answer.asked
+    model, asked = answer.kind == MODEL, answer.asked
     target, rho = (asked["kept"].target, asked["kept"].rho) if model else (asked["target"], np.atleast_2d(asked["rho"]))
     bound = cast(float, privacy.bound)  # which a promise about scores has
     u = shortened(target, bound) if privacy.variant == "ridge" else target

@@ -1,7 +1,7 @@
 """What an audit found: bounds next to claims, checks next to promises, and one verdict."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -80,27 +80,34 @@ class Finding:
         return "suspicious" if doubtful else "not refuted"
 
     def __str__(self) -> str:
-        sure = {"exact": "exactly", "computed": "at least"}.get(
-            self.statistic, f"at least, with {self.confidence:.0%} confidence,"
-        )
-        lines = [
-            f"{self.method} ({self.mode}), {self.neighbours}.",
-            *(
-                f"{one.what}: claimed epsilon {one.claimed:.4g} at delta {one.delta:g}; it is {sure} {shown(one.lower)}"
-                f"{': REFUTED' if one.refuted else ''}."
-                for one in self.comparisons
-            ),
-            *([self._suspicion()] if self.far_below else []),
-            *(
-                f"{one.path}: {one.name}: {one.seen}; promised: {one.promised}: {one.verdict.upper()}."
-                for one in self.checks
-                if one.verdict != "not refuted"
-            ),
-            *([self._checked()] if self.checks else []),
-            f"Verdict: {self.verdict}. {self.meaning}",
-            f"Evidence: {self.evidence}. {self._played()}",
-        ]
-        return "\n".join(lines)
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        estimated = f"at least, with {self.confidence:.0%} confidence,"
+        sure = {"exact": "exactly", "computed": "at least"}.get(self.statistic, estimated)
+        yield f"{self.method} ({self.mode}), {self.neighbours}."
+        for one in self.comparisons:
+            claim, refuted = f"claimed epsilon {one.claimed:.4g} at delta {one.delta:g}", ": REFUTED" * one.refuted
+            yield f"{one.what}: {claim}; it is {sure} {shown(one.lower)}{refuted}."
+        if self.far_below:
+            yield (
+                f"The messages reveal {shown(self.worst.lower)} where {self.worst.claimed:.4g} is promised, although "
+                "this data set would show nearly all of it: noise may be reused, or one error may hide another: "
+                "SUSPICIOUS."
+            )
+        bad = [one for one in self.checks if one.verdict != "not refuted"]
+        for one in bad:
+            yield f"{one.path}: {one.name}: {one.seen}; promised: {one.promised}: {one.verdict.upper()}."
+        if self.checks:
+            paths = ", ".join(sorted({one.path for one in self.checks}))
+            outcome = f"{len(bad)} not as promised" if bad else "all as promised"
+            yield f"Checks of noise, clipping, batches and charges: {len(self.checks)}, {outcome} ({paths})."
+        yield f"Verdict: {self.verdict}. {self.meaning}"
+        played = f"{self.runs} run{'s' if self.runs > 1 else ''} in {self.seconds:.1f} s"
+        if self.statistic in ("exact", "computed"):
+            played += ", to check the distribution that the number was computed from"
+        how = "Interrupted after" if self.interrupted else "Played:"
+        yield f"Evidence: {self.evidence}. {how} {played}."
 
     @property
     def meaning(self) -> str:
@@ -127,24 +134,6 @@ class Finding:
             for one in self.comparisons
         ]
         return values
-
-    def _suspicion(self) -> str:
-        return (
-            f"The messages reveal {shown(self.worst.lower)} where {self.worst.claimed:.4g} is promised, although this "
-            "data set would show nearly all of it: noise may be reused, or one error may hide another: SUSPICIOUS."
-        )
-
-    def _checked(self) -> str:
-        paths = sorted({one.path for one in self.checks})
-        bad = sum(one.verdict != "not refuted" for one in self.checks)
-        outcome = "all as promised" if bad == 0 else f"{bad} not as promised"
-        return f"Checks of noise, clipping, batches and charges: {len(self.checks)}, {outcome} ({', '.join(paths)})."
-
-    def _played(self) -> str:
-        text = f"{self.runs} run{'s' if self.runs > 1 else ''} in {self.seconds:.1f} s"
-        if self.statistic in ("exact", "computed"):
-            text += ", to check the distribution that the number was computed from"
-        return f"Interrupted after {text}." if self.interrupted else f"Played: {text}."
 
 
 def shown(epsilon: float) -> str:

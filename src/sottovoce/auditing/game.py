@@ -22,9 +22,9 @@ from sottovoce.core.participation import Everyone
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.local import LocalClients
+from sottovoce.experiment.rounds import Ledgers
 from sottovoce.experiment.task import Engine, Task
 from sottovoce.experiment.train import local_clients
-from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns, Published
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems.losses import Logistic
@@ -97,8 +97,7 @@ class Game:
 
     def task(self, engine: Engine) -> Task:
         """What is run, as a task."""
-        whole = (self.algorithm, self.objective, self.privacy, Everyone(), self.rounds)
-        return Task(*whole, engine, self.evaluate)
+        return Task(self.algorithm, self.objective, self.privacy, Everyone(), self.rounds, engine, self.evaluate)
 
     @property
     def asks(self) -> Asks:
@@ -197,18 +196,17 @@ class Player:
         self.game, self.streams = game, streams or Streams(0, runs)
         answers = max(runs or 1, in_all) * game.questions
         engine: Engine = "kernel" if game.engine == "auto" and answers >= KERNEL_PAYS_FROM else game.engine
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", check.PrivacyWarning)  # about a delta that is large for so few records
+        with warnings.catch_warnings(action="ignore", category=check.PrivacyWarning):  # a delta large for few records
             self.task = game.task(engine)
             self.place = local_clients(self.task, game.neighbours.side(side), self.streams, ledgers=ledgers)
         game.tamper(self.place)
         self.place.measure_training = False
         self._unspent = None if self.place.ledger is None else self.place.ledger.state()
 
-    def spent(self, client: int) -> dict[Event, int]:
-        """What this client was charged for; only where there is a budget."""
-        assert self.place.ledger is not None
-        return self.place.ledger.spent(client)
+    @property
+    def ledger(self) -> Ledgers:
+        """What answers are charged to; only where there is a budget."""
+        return cast(Ledgers, self.place.ledger)
 
     def play(self, streams: Streams, hear: Hear = deaf, tape: Tape | None = None, coins: Streams | None = None) -> None:
         """Play all runs once with noise from the audit, the same on both sides.
@@ -252,8 +250,7 @@ class Player:
         place.door.intercept = tape or (lambda answer, *made_of: answer)
         if resume is not None:
             place.restore(game.algorithm, resume.clients)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DoesNotContract)  # convergence does not matter here
+        with warnings.catch_warnings(action="ignore", category=DoesNotContract):  # convergence does not matter here
             played = replace(self.task, rounds=rounds)
             outcome = played.play(place, streams or self.streams, resume, rounds, after_round)
         if place.ledger is not None:

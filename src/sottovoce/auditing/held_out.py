@@ -52,8 +52,7 @@ def held_out(game: Game, seed: int) -> list[Check]:
     (first, player), (second, _) = (_heard(game, side, seed) for side in (0, 1))
     counts = [next(answer for answer in answers if answer.kind == "histogram") for answers in (first, second)]
     exact = np.stack([_counted(game, answer, side, seed) for side, answer in enumerate(counts)])
-    replaced = relation_of(game.privacy) == "replace-one"
-    reach, privacy = 2.0 if replaced else math.sqrt(2), game.privacy
+    reach, privacy = 2.0 if relation_of(game.privacy) == "replace-one" else math.sqrt(2), game.privacy
     scale = reach / math.sqrt(EVALUATION.share) / gaussian_mu(privacy.epsilon, privacy.delta)
     made = [answer.made for answer in counts if answer.made is not None]
     stated = float(np.min(made[0].scale)) / scale
@@ -63,6 +62,9 @@ def held_out(game: Game, seed: int) -> list[Check]:
     trained = ([answer.given for answer in each if answer.kind != "histogram"] for each in (first, second))
     apart = max(float(np.abs(one - other).max()) for one, other in zip(*trained, strict=True))
     z = (counts[0].given - exact[0])[:, None] / scale
+    spent = player.ledger.spent(0)
+    charged, epsilon = sum(spent.values()), second_epsilon(spent, privacy.delta)
+    within = epsilon <= privacy.epsilon * (1 + 1e-3)
     return [
         passed(PATH, "counts", "as computed again" if same else "others", "those of the held-out rows", same),
         passed(PATH, "what one record changes", f"{moved:.6g}", f"at most {reach:.6g}", moved <= reach * (1 + EXACT)),
@@ -70,14 +72,15 @@ def held_out(game: Game, seed: int) -> list[Check]:
         passed(PATH, "what it changes in training", f"{apart:g}", "0", apart == 0.0),
         passed(PATH, "noise that the code states", f"{stated:.6g} times it", "as promised (1)", abs(stated - 1) < 1e-4),
         *judged(tests.of_noise(z, exact[0][:, None] / scale, "gaussian"), PATH),
-        *_charges(player, len(first)),
+        passed(PATH, "answers charged", str(charged), f"{len(first)}: all given", charged == len(first)),
+        passed(PATH, "epsilon by a second accountant", f"{epsilon:.4f}", f"{privacy.epsilon:g}", within),
     ]
 
 
 def _heard(game: Game, side: int, seed: int) -> tuple[list[Answer], Player]:
     """The answers of one play of many runs, with the same noise on both sides; and who played."""
     player = Player(game, side, _RUNS, streams=Streams(seed, _RUNS))
-    recorder = Recorder().listen(player.place)
+    recorder = Recorder(player.place)
     player.play(Streams(seed + 1, _RUNS), tape=recorder.tape)
     return [answer for answer in recorder.answers if answer.kind != RELEASE], player
 
@@ -103,13 +106,3 @@ def _counted(game: Game, answer: Answer, side: int, seed: int) -> np.ndarray:
             counts[run, client, cell] += 1
             counts[run, client, 4 + cell * bins + place] += 1
     return counts
-
-
-def _charges(player: Player, answers: int) -> list[Check]:
-    spent, budget = player.spent(0), player.game.privacy
-    charged, epsilon = sum(spent.values()), second_epsilon(spent, budget.delta)
-    within = epsilon <= budget.epsilon * (1 + 1e-3)
-    return [
-        passed(PATH, "answers charged", str(charged), f"{answers}: all given", charged == answers),
-        passed(PATH, "epsilon by a second accountant", f"{epsilon:.4f}", f"{budget.epsilon:g}", within),
-    ]

@@ -181,8 +181,7 @@ def crowd(
     X *= (wanted / np.linalg.norm(X, axis=1))[:, None]
     y = FAR * max(1.0, length) ** 2 * np.where(rng.random(len(X)) < 0.5, -1.0, 1.0)
     X[-records:], y[-records:] = X[-2 * records : -records], y[-2 * records : -records]
-    changed = slice(0, records if whole_client else 1)
-    first, second = _pair(X.astype(dtype), y, clients, changed, relation, bound)
+    first, second = _pair(X.astype(dtype), y, clients, slice(0, records if whole_client else 1), relation, bound)
     return Neighbours(first, second, 0, None, f"rows up to {length:g} long")
 
 

@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import binom, chi2, gamma, kstest
 
 AXES = {"runs": 0, "rounds and questions": 1, "clients": 2, "coordinates": 3}
 FALSE_ALARM = 1e-6  # probability that one audit, with all its tests, accuses an honest library
@@ -50,8 +51,6 @@ def of_noise(z: np.ndarray, exact: np.ndarray, kind: str) -> list[Outcome]:
 
 def scale(z: np.ndarray, kind: str, of: tuple[int, ...], name: str) -> Outcome:
     """Σ z² is chi-squared; Σ |z| of Laplace numbers has a gamma distribution. One sum for each place on axes `of`."""
-    from scipy.stats import chi2, gamma
-
     sizes = np.abs(z) if kind == "laplace" else np.square(z)
     others = tuple(axis for axis in range(4) if axis not in of)
     sums, count = np.atleast_1d(sizes.sum(axis=others)), math.prod(z.shape[axis] for axis in others)
@@ -65,15 +64,12 @@ def scale(z: np.ndarray, kind: str, of: tuple[int, ...], name: str) -> Outcome:
 def centre(z: np.ndarray) -> Outcome:
     """The mean at each coordinate of each client: noise must not pull an answer to one side."""
     flat = np.moveaxis(z, (2, 3), (0, 1)).reshape(z.shape[2] * z.shape[3], -1)
-    means = flat.mean(axis=1)
     p = _coins(flat.sum(axis=1), np.square(flat).sum(axis=1)).min() * len(flat)
-    return Outcome("mean of the noise", f"at most {np.abs(means).max():.3f}", "0", _probability(p))
+    return Outcome("mean of the noise", f"at most {np.abs(flat.mean(axis=1)).max():.3f}", "0", _probability(p))
 
 
 def law(z: np.ndarray, kind: str) -> Outcome:
     """The Kolmogorov-Smirnov test of all numbers together."""
-    from scipy.stats import kstest
-
     name, words = ("laplace", "Laplace") if kind == "laplace" else ("norm", "normal")
     test = kstest(z.ravel(), name, method="asymp")
     seen = f"distance {test.statistic:.4f} from {words}"
@@ -97,8 +93,7 @@ def repeats(z: np.ndarray, same: float = SAME) -> Outcome:
         close = np.all(np.abs(both[gap:] - both[:-gap]) < same, axis=1) & (owner[gap:] != owner[:-gap])
         copied.update(owner[gap:][close].tolist())
     count = len(copied)
-    pairs, numbers = len(both) ** 2 / 2, both.shape[1]
-    chance = pairs * (2 * same * 0.5) ** numbers  # 0.5: no density here is larger
+    chance = len(both) ** 2 / 2 * (2 * same * 0.5) ** both.shape[1]  # of all pairs; 0.5: no density here is larger
     words = "none" if count == 0 else f"{count} of {len(vectors)} vectors"
     return Outcome("noise used more than once", words, "none", _probability(chance if count else 1.0))
 
@@ -159,8 +154,6 @@ def of_batches(drawn: np.ndarray, rate: float, fixed: bool) -> list[Outcome]:
 
 def inclusion(drawn: np.ndarray, rate: float) -> Outcome:
     """How often each record of each client was drawn: a binomial count."""
-    from scipy.stats import binom
-
     batches = drawn.shape[0] * drawn.shape[1]
     hits = drawn.sum(axis=(0, 1))
     p = 2 * np.minimum(binom.cdf(hits, batches, rate), binom.sf(hits - 1, batches, rate)).min() * hits.size
@@ -173,17 +166,14 @@ def inclusion(drawn: np.ndarray, rate: float) -> Outcome:
 
 def sizes(drawn: np.ndarray, rate: float, fixed: bool) -> Outcome:
     """Whether all batches have one size, or sizes that vary like binomial counts."""
-    from scipy.stats import binom
-
     counts, records = drawn.sum(axis=-1).ravel(), drawn.shape[-1]
     seen = f"{counts.min()} to {counts.max()} records"
     if fixed:
         wanted = round(rate * records)
         return Outcome("size of batches", seen, f"always {wanted}", 1.0 if (counts == wanted).all() else 0.0)
     spread = np.square(counts - rate * records)
-    moments = binom.stats(records, rate, moments="vk")
-    variance = float(moments[0])
-    fourth = (float(moments[1]) + 3) * variance**2
+    variance, kurtosis = map(float, binom.stats(records, rate, moments="vk"))
+    fourth = (kurtosis + 3) * variance**2
     excess = float(spread.sum() - len(counts) * variance)
     p = bernstein(excess, len(counts) * (fourth - variance**2), records**2)
     if excess < 0:  # squares are not negative, so a sum that is far too small is even less likely
@@ -196,8 +186,7 @@ def redrawn_along(drawn: np.ndarray, rate: float, fixed: bool, axis: str) -> Out
     """How many records two batches have in common, for each pair of places on an axis."""
     records = drawn.shape[-1]
     batches = np.moveaxis(drawn, AXES[axis], 0).reshape(drawn.shape[AXES[axis]], -1).astype(np.float64) - rate
-    upper = np.triu_indices(len(batches), 1)
-    common = (batches @ batches.T)[upper]
+    common = (batches @ batches.T)[np.triu_indices(len(batches), 1)]
     variance = rate * (1 - rate)
     # Of two batches of fixed size the records in common have a hypergeometric number.
     each = records * variance**2 * (records / (records - 1) if fixed and records > 1 else 1.0)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
+from scipy.stats import binom
 
 from sottovoce.auditing.finding import Finding, conclude
 from sottovoce.auditing.game import Game, Progress, Promise, relation_of, silent
@@ -38,8 +39,7 @@ def plant(federation: Federation, loss: Loss, canaries: int, blank: bool, seed: 
     which no other row has a number, and the largest allowed length.
     """
     check.whole("audit", at_least=8, canaries=canaries)
-    rng = np.random.default_rng(seed)
-    heads = rng.random(canaries) < 0.5
+    heads = np.random.default_rng(seed).random(canaries) < 0.5
     length = federation.row_bound or float(np.linalg.norm(federation.X, axis=1).max())
     features = federation.X.shape[1]
     y = loss.check_labels(federation.y)
@@ -99,8 +99,7 @@ def one_run(
     neighbours = Neighbours(planted, planted, 0, None, f"{canaries} canaries in one run")
     game = Game(task.algorithm, neighbours, task.objective, privacy, settings.rounds)
     evidence = "the canaries' own coordinates of the final model"
-    finding = conclude(game, "guesses", evidence, 1, bound, confidence=confidence)
-    assert finding is not None
+    finding = cast(Finding, conclude(game, "guesses", evidence, 1, bound, confidence=confidence))
     return replace(finding, seconds=time.perf_counter() - begun)
 
 
@@ -122,8 +121,6 @@ def epsilon_from_one_run(
 
 def _luck(right: int, guesses: int, canaries: int, delta: float, epsilon: float) -> float:
     """The largest probability of so many right guesses under an (epsilon, delta)-private mechanism."""
-    from scipy.stats import binom
-
     fair = 1 / (1 + math.exp(-epsilon))
     luck = float(binom.sf(right - 1, guesses, fair))
     if delta > 0 and right > 0:
@@ -178,8 +175,7 @@ def membership(experiment: Experiment, progress: Progress = silent) -> tuple[Cur
         "members": len(of_members),
         "others": len(of_others),
         "area": attack.area,
-        "true_positives_at_0.001": attack.at(1e-3),
-        "true_positives_at_0.01": attack.at(1e-2),
+        **{f"true_positives_at_{rate:g}": attack.at(rate) for rate in (1e-3, 1e-2)},
         "epsilon": result.guarantee.epsilon,
         "delta": result.guarantee.delta,
     }

@@ -21,7 +21,7 @@
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -97,15 +97,14 @@ def _has_path(game: Game, name: str) -> bool:
         return False
 
 
-def _all_checks(game: Game, path: str, seed: int, own_data: bool) -> list[Check]:
+def _all_checks(game: Game, path: str, seed: int, own_data: bool) -> Iterator[Check]:
     crowd = basic.crowd_of(game, np.float32 if path == "float32" else np.float64)
-    checks = basic.noise_and_charges(game if own_data else crowd, path, seed)
+    yield from basic.noise_and_charges(game if own_data else crowd, path, seed)
     drawn_in_secret = game.privacy.secret_noise and game.asks.batch  # two sides would have other batches
     if game.privacy.budget is not None and not drawn_in_secret:
-        checks += basic.clipping(crowd, path, seed)
+        yield from basic.clipping(crowd, path, seed)
     if game.asks.batch and game.asks.kinds == ("gradient",):
-        checks += basic.batches(game, path, seed)
-    return checks
+        yield from basic.batches(game, path, seed)
 
 
 # ------------------------------------------------------------------------------------- the same checks, another game
@@ -136,15 +135,12 @@ def _of_promise(game: Game, name: str) -> list[Place]:
     kinds, record, gaussian = game.asks.kinds, privacy.unit == "record", privacy.mechanism == "gaussian"
     has_batch = any(field.name == "batch" for field in fields(game.algorithm))
     batched = record and gaussian and kinds == ("gradient",) and has_batch
+    in_l1 = record and gaussian and kinds in (("gradient",), ("prox-steps",))  # gradients can be clipped in L1 too
     places = {  # name: whether the method has it, what changes in the promise, and the size of batches
         "client": (gaussian and record, {"unit": "client", "relation": "replace-one"}, None),
         "add-remove": (record and privacy.relation == "replace-one", {"relation": "add-remove"}, 0),
         "sums": (gaussian and not (privacy.sums or game.algorithm.why_not_sums(privacy.unit)), {"observer": "sums"}, 0),
-        "laplace": (
-            record and gaussian and kinds in (("gradient",), ("prox-steps",)),
-            {"mechanism": "laplace", "delta": 0.0},
-            0,
-        ),
+        "laplace": (in_l1, {"mechanism": "laplace", "delta": 0.0}, 0),
         "fixed-size": (batched, {"relation": "replace-one"}, game.asks.batch or 2),
         "poisson": (batched, {"relation": "add-remove"}, game.asks.batch or 2),
         "secure": (not (record and "descent" in kinds), {"noise": "secure"}, 0),
@@ -161,9 +157,8 @@ def _variants(game: Game) -> list[Place]:
     """The method with each other value of its field `variant`."""
     method, current = game.algorithm, getattr(game.algorithm, "variant", "")
     names = get_args(get_type_hints(type(method))["variant"]) if current else ()
-    return [
-        (f"variant {name}", replace(game, algorithm=replace(method, variant=name))) for name in names if name != current
-    ]
+    others = {name: replace(method, variant=name) for name in names if name != current}
+    return [(f"variant {name}", replace(game, algorithm=other)) for name, other in others.items()]
 
 
 def _columns(game: Game) -> list[Place]:
@@ -188,39 +183,40 @@ def _ledgers(game: Game, seed: int) -> list[Check]:
         world, player = World.of(game), Player(game, 0, None, streams=Streams(seed), ledgers=Path(folder))
         with closing(player.place):
             checks = basic.noise_and_charges(game, path, seed, player)
-            before = sum(player.spent(0).values())
+            before = sum(player.ledger.spent(0).values())
         # Of another length, so that its answers have other noise: all kinds of answer draw on one budget.
         longer = replace(game, rounds=game.rounds + 1)
         later = Player(longer, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
         with closing(later.place):
             answered = len(basic.expected(world, basic.heard(later)))
-            charged = sum(later.spent(0).values())
+            charged = sum(later.ledger.spent(0).values())
     most = sum(promise.answers for promise in world.promises)
     seen, wanted = f"{answered} answers more, {charged} charged in all", f"all charged, at most {most}"
     holds = charged <= most and charged - before == answered
     return [*checks, basic.passed(path, "a later run on the same ledgers", seen, wanted, holds)]
 
 
-def _resume(game: Game, seed: int) -> list[Check]:
+def _resume(game: Game, seed: int) -> Iterator[Check]:
     """Play the rounds after a checkpoint twice: the answers must be identical, or their noise unrelated."""
     game, path = basic.crowd_of(game), "resume"
     half, kept = game.rounds // 2, dict[int, Checkpoint]()
     world, second = World.of(game), basic.player_of(game, seed)
     whole = basic.heard(basic.player_of(game, seed), after_round=lambda saved: kept.update({saved.k: saved}))
     if half not in kept:
-        return []
+        return
     again = basic.heard(second, resume=kept[half])
     before = [answer for answer in whole if answer.k > half]
-    charged, answered = sum(second.spent(0).values()), len(basic.expected(world, whole))
-    checks = [basic.passed(path, "answers charged over both halves", str(charged), str(answered), charged == answered)]
+    charged, answered = sum(second.ledger.spent(0).values()), len(basic.expected(world, whole))
+    yield basic.passed(path, "answers charged over both halves", str(charged), str(answered), charged == answered)
     if len(before) == len(again) and all(
         np.array_equal(one.given, other.given) for one, other in zip(before, again, strict=True)
     ):
-        return [*checks, basic.passed(path, "answers after a checkpoint", "the same again", "the same, or new", True)]
-    return [*checks, _unrelated(path, "noise after a checkpoint", (world, before), (world, again))]
+        yield basic.passed(path, "answers after a checkpoint", "the same again", "the same, or new", True)
+    else:
+        yield _unrelated(path, "noise after a checkpoint", (world, before), (world, again))
 
 
-def _seeds(game: Game, seed: int) -> list[Check]:
+def _seeds(game: Game, seed: int) -> Iterator[Check]:
     """The same seed for another question: the noise must be unrelated."""
     game, path = basic.crowd_of(game), "seeds"
     first = basic.player_of(game, seed)
@@ -233,18 +229,17 @@ def _seeds(game: Game, seed: int) -> list[Check]:
         first_side, second_side = (replace(side, row_bound=1.01 * (side.row_bound or 0.0)) for side in sides)
         longer = replace(game.neighbours, first=first_side, second=second_side)
         changed["bound on rows"] = replace(game, neighbours=longer)
-    checks = []
     for name, other in changed.items():
         there = World.of(other), basic.heard(basic.player_of(other, seed))
-        checks.append(_unrelated(path, f"noise under another {name}", here, there))
+        yield _unrelated(path, f"noise under another {name}", here, there)
     second, client = basic.player_of(game, seed, side=1), game.neighbours.client
     there = World.of(game, 1), basic.heard(second)
-    checks.append(_unrelated(path, "noise of the client whose rows differ", here, there, client))
+    yield _unrelated(path, "noise of the client whose rows differ", here, there, client)
     keys = [first.place.door.key, second.place.door.key]
     if rows:
         engine = "numpy" if first.place.exact.engine == "kernel" else "kernel"
         keys.append(basic.player_of(replace(game, engine=engine), seed).place.door.key)
-    return checks + _bindings(keys, client, path)
+    yield from _bindings(keys, client, path)
 
 
 def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
@@ -275,10 +270,9 @@ def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
 def _unrelated(path: str, name: str, here: Play, there: Play, client: int | None = None) -> Check:
     """Whether the noise of two plays is unrelated, number by number; of one client, or of all."""
     clients = slice(None) if client is None else slice(client, client + 1)
-    return _uncorrelated(path, name, *(
-        np.concatenate([noise.z[:, :, clients].ravel() for noise in basic.standardised(*side).values()])
-        for side in (here, there)
-    ))  # fmt: skip
+    noises = (basic.standardised(*side).values() for side in (here, there))
+    flat = (np.concatenate([noise.z[:, :, clients].ravel() for noise in of_side]) for of_side in noises)
+    return _uncorrelated(path, name, *flat)
 
 
 def _uncorrelated(path: str, name: str, one: np.ndarray, other: np.ndarray) -> Check:
@@ -286,9 +280,4 @@ def _uncorrelated(path: str, name: str, one: np.ndarray, other: np.ndarray) -> C
     return basic.judged([replace(outcome, name=name)], path)[0]
 
 
-_SPECIAL: dict[str, Callable[[Game, int], list[Check]]] = {
-    "ledgers": _ledgers,
-    "resume": _resume,
-    "seeds": _seeds,
-    "held-out": held_out,
-}
+_SPECIAL = {"ledgers": _ledgers, "resume": _resume, "seeds": _seeds, "held-out": held_out}

@@ -24,7 +24,6 @@ from sottovoce.auditing.checks import judged, passed
 from sottovoce.auditing.finding import Check, Comparison, Finding
 from sottovoce.core import products
 from sottovoce.core.arrays import Floats, Integers
-from sottovoce.core.products import Split
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.parties import whole_tables
@@ -79,7 +78,7 @@ def coalitions(owners: int) -> list[tuple[int, ...]]:
 
 
 def epsilon_of(
-    split: Split, kappa: float, sigma: float, difference: Integers, honest: tuple[int, ...], delta: float
+    split: products.Split, kappa: float, sigma: float, difference: Integers, honest: tuple[int, ...], delta: float
 ) -> float:
     """Of sums that differ by this between two neighbours, for an observer who has the noise of all others."""
     noises = np.sum([split.of_owner(m) for m in honest], axis=0)
@@ -109,8 +108,7 @@ def _noise_checks(privacy: ProvenColumns, federation: VerticalFederation, seed: 
     place = _place(privacy, federation, seed, RUNS)
     method = place.task.masked_moments
     split = method.split
-    everyone = np.arange(split.owners)
-    oracle, _ = place.door.open(everyone, np.ones((RUNS, split.owners), dtype=bool), 1)
+    oracle, _ = place.door.open(np.arange(split.owners), np.ones((RUNS, split.owners), dtype=bool), 1)
     exact = products.halves(split, whole_tables(place.task, federation))
     noise = products.from_limbs(oracle.products(method.kappa)) - exact
     has_noise = np.array([split.of_owner(m) for m in range(split.owners)])
@@ -139,7 +137,7 @@ def _federation(record: Record, others: Floats, owners: int) -> VerticalFederati
 
 def _worst(owners: int, honest: tuple[int, ...], rng: np.random.Generator) -> tuple[Record, Record]:
     """The pair of records, alike at the owners that are not honest, that moves what is seen the most: by climbing."""
-    split, kappa = Split((WIDTH,) * owners, (1,) * owners), products.LARGEST_KAPPA
+    split, kappa = products.Split((WIDTH,) * owners, (1,) * owners), products.LARGEST_KAPPA
     differs, flipped = np.isin(np.arange(owners), honest)[:, None], -1.0 if split.holder in honest else 1.0
 
     def pairs(first: Floats, second: Floats) -> tuple[Floats, Floats]:
@@ -162,7 +160,7 @@ def _worst(owners: int, honest: tuple[int, ...], rng: np.random.Generator) -> tu
     return (best[0][top].ravel(), 1.0), (best[1][top].ravel(), flipped)
 
 
-def _weighed(split: Split, kappa: float, rows: Floats, label: float, honest: tuple[int, ...]) -> Floats:
+def _weighed(split: products.Split, kappa: float, rows: Floats, label: float, honest: tuple[int, ...]) -> Floats:
     """The sums of one record each, in units of the deviation of the honest noise."""
     tables = np.column_stack([rows / np.sqrt(split.owners), np.full(len(rows), label / 2)])
     order = np.insert(np.arange(split.columns), split.widths[0], split.columns)  # the label stands behind owner 0

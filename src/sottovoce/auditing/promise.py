@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize_scalar, root_scalar
+from scipy.special import log_ndtr
 
 from sottovoce.core.contract import Asks, Descent, Part, ProxSteps
 from sottovoce.core.plain import Json
@@ -58,8 +60,7 @@ class Promised:
 
     def event(self, multiplier: float, rate: float = 1.0, size: int = 1) -> Event:
         """One such answer with so much noise, to a client of `size` records that draws this share of them."""
-        fields: Json = {"mechanism": self.mechanism, "noise_multiplier": multiplier}
-        fields |= {"relation": self.relation}
+        fields: Json = {"mechanism": self.mechanism, "noise_multiplier": multiplier, "relation": self.relation}
         if self.sampling == "poisson" and rate < 1:
             fields |= {"sampling": "poisson", "rate": rate}
         elif self.sampling == "fixed-size" and rate < 1:
@@ -83,8 +84,7 @@ def promised(
     on_grid = privacy.noise != "seeded" and mechanism == "gaussian"
     if on_grid:
         mechanism = "discrete-gaussian"
-    budget = (privacy.epsilon, privacy.delta)
-    honest = 1
+    budget, honest = (privacy.epsilon, privacy.delta), 1
     if getattr(privacy, "observer", "server") == "sums":  # all who answer, but those who may collude
         honest = (getattr(privacy, "least", None) or 1) - (getattr(privacy, "colluders", None) or 0)
     if unit == "client":
@@ -137,15 +137,12 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 def _log_delta(mu: float, epsilon: float) -> float:
     """log of Phi(−epsilon/mu + mu/2) − e^epsilon Phi(−epsilon/mu − mu/2)."""
-    from scipy.special import log_ndtr
-
     first, second = float(log_ndtr(mu / 2 - epsilon / mu)), float(log_ndtr(-mu / 2 - epsilon / mu))
     return first + math.log(max(-math.expm1(min(epsilon + second - first, 0.0)), 1e-300))
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
     """The rho whose best conversion over Rényi orders a, rho a + log(1 − 1/a) − log(delta a)/(a − 1), is epsilon."""
-    from scipy.optimize import minimize_scalar
 
     def converted(rho: float) -> float:
         def at(log_above: float) -> float:
@@ -160,8 +157,6 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _root(excess: Callable[[float], float], low: float, high: float) -> float:
-    from scipy.optimize import root_scalar
-
     return float(root_scalar(excess, bracket=(low, high), xtol=1e-13).root)
 
 

@@ -15,6 +15,7 @@ under the two neighbours.
 import math
 
 import numpy as np
+from scipy.stats import beta
 
 from sottovoce.auditing.finding import Finding, conclude
 from sottovoce.auditing.game import Game, Heard, Player, Sampling, in_turns, streams_of
@@ -63,8 +64,6 @@ def by_score(game: Game, sampling: Sampling) -> Finding | None:
 
 def at_least(hits: np.ndarray | int, n: np.ndarray | int, confidence: float = CONFIDENCE) -> np.ndarray:
     """The probability behind `hits` of `n` is at least this, with one-sided `confidence`."""
-    from scipy.stats import beta
-
     hits = np.asarray(hits, dtype=np.float64)
     return np.where(hits > 0, beta.ppf(1 - confidence, np.maximum(hits, 1), n - hits + 1), 0.0)
 
@@ -98,8 +97,7 @@ def _ratio_bound(
 ) -> np.ndarray:
     probable = at_least(hits, n, confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
-        lost = np.log1p(-delta / probable)
-        return np.where(probable > delta, threshold + lost, -np.inf)
+        return np.where(probable > delta, threshold + np.log1p(-delta / probable), -np.inf)
 
 
 def epsilon_from_guesses(right: int, guesses: int, runs: int, delta: float, confidence: float = CONFIDENCE) -> float:

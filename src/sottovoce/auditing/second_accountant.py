@@ -18,10 +18,13 @@ by at most `TOLERANCE`, or `SAMPLED_TOLERANCE` where batches are drawn. What may
 
 import math
 from collections.abc import Iterator, Mapping
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.optimize import root_scalar
+from scipy.special import gammaln, logsumexp, ndtr
 
 from sottovoce.privacy.events import Event, GridEvent
 
@@ -103,8 +106,6 @@ def _as_continuous(event: GridEvent) -> tuple[Event, float]:
     Of the two parts of the slack, b(64) and a sum of h − 1 numbers b(σ² k/(k+1)), each of the latter is at most
     b(σ²/2); and b = log((1 + θ)/(1 − θ)) <= 3 θ, θ <= 3 exp(−2π² v), as v >= 32.
     """
-    from decimal import Decimal, localcontext
-
     with localcontext() as context:
         context.prec = 50
         # `scale` is rounded: this is the float that noise is drawn with.
@@ -207,10 +208,6 @@ def _of_fixed_size(multiplier: float, rate: float) -> np.ndarray:
     dp-accounting has it too, in floating point, where its differences of large numbers cancel from multipliers of
     about 30 on.
     """
-    from decimal import Decimal, localcontext
-
-    from scipy.special import gammaln, logsumexp
-
     with localcontext() as context:
         context.prec = 150
         unit = 1 / (2 * Decimal(multiplier) ** 2)
@@ -272,8 +269,6 @@ def _loss(x: float | np.ndarray, rate: float, noise: float) -> np.ndarray:
 
 def _on_grid(rate: float, noise: float, step: float, size: int, there: bool) -> tuple[np.ndarray, float]:
     """Chances of the loss of one answer at the multiples of `step` (negative ones at the end), and of a loss beyond."""
-    from scipy.special import ndtr
-
     low, high = -10 * noise, 1 + 10 * noise
     first, last = math.floor(float(_loss(low, rate, noise)) / step), math.ceil(float(_loss(high, rate, noise)) / step)
     edges = step * np.arange(first, last + 1)
@@ -295,8 +290,6 @@ def _on_grid(rate: float, noise: float, step: float, size: int, there: bool) -> 
 
 def _epsilon_of_losses(losses: np.ndarray, chances: np.ndarray, delta: float) -> float:
     """The least epsilon >= 0 at which the mean of (1 - exp(epsilon - loss))+ is at most `delta`."""
-    from scipy.optimize import root_scalar
-
     if delta <= 0:
         return math.inf
 

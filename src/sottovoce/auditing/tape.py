@@ -90,7 +90,8 @@ class SumTape(Tape):
 # ------------------------------------------------------------------------------------- answers, with their questions
 
 RELEASE, MODEL = "release", "model"
-_QUESTIONS = ("grad", "argmin", "prox_steps", "descent", "moments", "histogram", "fit")  # methods of oracles
+_KINDS = ("gradient", "argmin", "prox-steps", "descent", "moments", "histogram", "fit")  # of questions, as in `Part`
+_QUESTIONS = {kind.replace("gradient", "grad").replace("-", "_"): kind for kind in _KINDS}  # by method of an oracle
 
 
 @dataclass(frozen=True)
@@ -106,26 +107,22 @@ class Answer:
 
 
 class Recorder:
-    """Listens at the oracles of clients. `forced`: noisy values that replace their own, in order."""
+    """Listens at the oracles of `place` from now on. Its tape must be the `intercept` of the door there.
 
-    def __init__(self, forced: Sequence[np.ndarray] | None = None) -> None:
+    `forced`: noisy values that replace the clients' own, in order.
+    """
+
+    def __init__(self, place: LocalClients, forced: Sequence[np.ndarray] | None = None) -> None:
         self.tape, self.answers = Tape(forced), list[Answer]()
-        self._summed = self._zeros_given = False
         self._asked: list[tuple[np.ndarray, str, Json]] = []  # zeros that stand for an answer, and what was asked
-
-    def listen(self, place: LocalClients) -> "Recorder":
-        """Itself, which listens from now on. The tape must be the `intercept` of the door of `place`."""
         door, self._summed = place.door, place.door.summed
         self._zeros_given = self._summed and place.task.privacy.promise == "record"
         plain, models = door.open, getattr(door, "models", None)
 
         def opened(local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Sealed] = ()) -> Opened:
             oracle, releases = plain(local, active, k, public)
-            heard = {
-                name: self._heard(getattr(oracle, name), _kind(name), k, local)
-                for name in _QUESTIONS
-                if hasattr(oracle, name)
-            }
+            methods = {name: kind for name, kind in _QUESTIONS.items() if hasattr(oracle, name)}
+            heard = {name: self._heard(getattr(oracle, name), kind, k, local) for name, kind in methods.items()}
             values = (getattr(releases, each.name) for each in fields(releases))
             listening = _HeardReleases(*values, hear=lambda release: self._heard(release, RELEASE, k, local))
             return replace(oracle, **heard), listening
@@ -133,7 +130,6 @@ class Recorder:
         door.open = opened
         if models is not None:
             door.models = lambda kept, local, k: self._heard(models, MODEL, k, local)(kept, local, k)
-        return self
 
     def _heard(
         self, answer: Callable[Asked, np.ndarray], kind: str, k: int, local: np.ndarray
@@ -162,11 +158,6 @@ class Recorder:
             questions = (one[1:] for one in self._asked if one[0] is asked["u"])
             kind, asked = next(questions, (RELEASE, asked))
             self.answers.append(Answer(kind, k, asked, self.tape.answers[-1], np.array(local), self.tape.made[-1]))
-
-
-def _kind(method: str) -> str:
-    """The kind of question that a method of an oracle answers, as `Part.kind` names it."""
-    return "gradient" if method == "grad" else method.replace("_", "-")
 
 
 @dataclass

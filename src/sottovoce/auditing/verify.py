@@ -25,17 +25,13 @@ from sottovoce.experiment import run_file, saved, store, tables, whole_files
 from sottovoce.experiment.evaluation import PrivateEvaluation, deviation_of
 from sottovoce.experiment.result import Result
 from sottovoce.ledger.charges import Charges
-from sottovoce.ledger.histories import Counted, History, Kept, Stated
+from sottovoce.ledger.histories import Counted, Kept, Stated
 from sottovoce.privacy.guarantee import NO_PRIVACY, UNKNOWN, Guarantee, words
 from sottovoce.privacy.theorems import CODE
 from sottovoce.problems.rows.held_out import longest, number_of_classes
 
 Status = Literal["verified", "does not hold", "rests on somebody's word"]
 VERIFIED, BROKEN, WORD = "verified", "does not hold", "rests on somebody's word"
-_NEEDED = (
-    store.CONFIG, store.HISTORY, store.MODEL, store.GUARANTEE, store.GUARANTEE_TEXT, store.SUMMARY, store.VERSIONS,
-    store.CHARGES,
-)  # fmt: skip
 _UNREADABLE = (check.SottovoceError, ArithmeticError, ValueError, TypeError, KeyError, IndexError, AttributeError,
                AssertionError, RecursionError, OSError)  # fmt: skip
 
@@ -85,8 +81,8 @@ class Verdict:
 def verify(path: str | Path) -> Verdict:
     """Check the run folder at `path`.
 
-    A folder that cannot be verified at all (it does not exist, is unfinished, or has the first format or a later one)
-    is refused with an error. What is wrong in other folders is in the list of checks.
+    A folder that cannot be verified at all (it does not exist, is unfinished, or has another format) is refused with an
+    error. What is wrong in other folders is in the list of checks.
 
     Examples
     --------
@@ -103,11 +99,6 @@ def verify(path: str | Path) -> Verdict:
     """
     path = Path(path)
     saved.must_be_finished(path)
-    rule = (
-        "was saved in the first format, without the charges of its ledgers, so epsilon cannot be computed again. Train "
-        "again to have a run that can be verified"
-    )
-    check.require(saved.folder_format(path) > 1, str(path), rule)
     files = _checked("files", lambda: _files(path))
     digest = hashlib.sha256((path / store.MANIFEST).read_bytes()).hexdigest()
     try:
@@ -150,8 +141,8 @@ def _why(error: BaseException) -> str:
 def _files(path: Path) -> str:
     manifest = whole_files.read_json(path / store.MANIFEST)
     files: Json = manifest.get("files") or {}
-    fits = manifest.keys() == {"format", "files"} and isinstance(files, dict) and set(_NEEDED) <= files.keys()
-    check.require(fits, store.MANIFEST, f"must hold format, and files with at least {', '.join(_NEEDED)}")
+    fits = manifest.keys() == {"format", "files"} and isinstance(files, dict) and set(store.NEEDED) <= files.keys()
+    check.require(fits, store.MANIFEST, f"must hold format, and files with at least {', '.join(store.NEEDED)}")
     for name, digest in files.items():
         plain = Path(name).name == name and (path / name).is_file()
         check.require(plain, name, "is in the manifest, and there is no such file in the folder")
@@ -232,6 +223,7 @@ def _width(config: Json) -> int | None:
 def _evaluation(path: Path, result: Result) -> str:
     """The estimates follow from their counts, and all else in them from what was charged, the config and the model."""
     saved_runs, models = whole_files.read_json(path / store.EVALUATION)["runs"], np.atleast_2d(result.model)
+    planned = () if result.charges is None else result.charges.planned
     one_each = len(saved_runs) == len(result.evaluations) == len(models)
     check.require(one_each, store.EVALUATION, f"must hold an estimate for each of {len(models)} runs", len(saved_runs))
     check.require("evaluate" in result.config, store.CONFIG, "asks for no private estimate, and there is one")
@@ -240,7 +232,9 @@ def _evaluation(path: Path, result: Result) -> str:
         same = saved_runs[run]["estimates"] == whole_files.finite(made.to_dict()["estimates"])
         check.require(same, store.EVALUATION, "has estimates that do not follow from its counts")
         _evaluation_owners(result, run, made)
-        _evaluation_noise(result, made)
+        deviation = deviation_of(planned, _replaced(result.config)) * float(np.sqrt(made.owners))
+        rule = f"the noise that was charged for has deviation {deviation:g}"
+        check.require(bool(np.isclose(made.deviation, deviation)), store.EVALUATION, rule, made.deviation)
         _evaluation_records(result.config, asked, made)
         _evaluation_bins(result, asked, models[run], made)
     return "the private estimates and their intervals follow from noisy counts of the owners that were charged for them"
@@ -252,30 +246,23 @@ def _evaluation_owners(result: Result, run: int, made: PrivateEvaluation) -> Non
     if result.charges is None:
         least = most = len(clients["names"]) if clients else result.config["data"]["clients"]
     else:
-        charged = [_charged(result, result.charges.histories[place]) for place in result.charges.who[run]]
+        last = result.config["run"]["rounds"] + 1
+        charged = [_charged(result.charges, place, last) for place in result.charges.who[run]]
         least, most = charged.count(True), len(charged) - charged.count(False)
     least = 1 if clients else least
     rule = f"{most if least == most else f'{least} to {most}'} owners were asked for counts, and charged"
     check.require(least <= made.owners <= most, store.EVALUATION, rule, made.owners)
 
 
-def _charged(result: Result, history: History) -> bool | None:
-    """Whether an owner was charged for its counts; None where what it shows does not say."""
-    assert result.charges is not None
-    charges, last = result.charges, result.config["run"]["rounds"] + 1
+def _charged(charges: Charges, place: int, last: int) -> bool | None:
+    """Whether an owner was charged for its counts, in round `last`; None where what it shows does not say."""
+    history = charges.histories[place]
     if isinstance(history, Kept):
         return any((row.kind, row.run, row.round) == ("charge", charges.run, last) for row in history.rows)
     *others, counts = charges.planned
     if isinstance(history, Counted) and not charges.run and counts not in others:
         return counts in history.spent()
     return None
-
-
-def _evaluation_noise(result: Result, made: PrivateEvaluation) -> None:
-    planned = () if result.charges is None else result.charges.planned
-    deviation = deviation_of(planned, _replaced(result.config)) * float(np.sqrt(made.owners))
-    rule = f"the noise that was charged for has deviation {deviation:g}"
-    check.require(bool(np.isclose(made.deviation, deviation)), store.EVALUATION, rule, made.deviation)
 
 
 def _evaluation_records(config: Json, asked: Evaluation, made: PrivateEvaluation) -> None:
@@ -348,10 +335,6 @@ def _words_of_others(path: Path, result: Result) -> Iterator[Check]:
     for one in stated.assumptions:
         if one.answers != CODE:
             yield Check("assumption", WORD, f"{one.what} ({one.answers})")
-    yield from _of_ledgers(charges)
-
-
-def _of_ledgers(charges: Charges) -> Iterator[Check]:
     withheld = sum(history.withheld for history in charges.histories if isinstance(history, Kept))
     if withheld:
         yield Check("old charges", WORD, f"{withheld} charges of the first format are shown without their details, so "

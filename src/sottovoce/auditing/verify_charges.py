@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.histories import History, Kept, Stated, added
+from sottovoce.privacy import accounting
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.privacy.guarantee import LABELS_FOUND, TEST_SET_ASIDE, Guarantee, Statement, state_guarantee
@@ -68,8 +70,7 @@ class ChargeChecks:
 
     @property
     def delta(self) -> float:
-        assert self.guarantee.delta is not None
-        return self.guarantee.delta
+        return cast(float, self.guarantee.delta)
 
     # ------------------------------------------------------------------------------------------------------- lists
 
@@ -88,8 +89,8 @@ class ChargeChecks:
         check.require(source == "arrays", "config.toml", "names an unknown source", source)
         stated = len(clients["names"]) if clients else len(data["split"]) if "split" in data else data.get("clients")
         owners, rounds = len(self.guarantee.epsilon_of_client), self.result.rounds
-        fits = charges.owners == owners
-        check.require(fits, "charges", f"must have one history for each of {owners}", charges.owners)
+        rule = f"must have one history for each of {owners}"
+        check.require(charges.owners == owners, "charges", rule, charges.owners)
         if isinstance(stated, int):
             check.require(stated == owners, "config.toml", f"names another number of owners than {owners}", stated)
         roster = getattr(self.task.privacy, "roster", None)
@@ -272,37 +273,23 @@ class ChargeChecks:
         return f"theorem, constants, unit, noise and assumptions follow from config and charges ({stated.theorem})"
 
     def _made_again(self) -> Guarantee:
-        from sottovoce.privacy import accounting
-
         stated, charges, task = self.guarantee, self.charges, self.task
         epsilons, deployed = np.array(stated.epsilon_of_client), "clients" in self.config
         worst = _spent(charges.of(int(np.argmax(epsilons))))
-        known = Statement(
-            epsilons,
-            accounting.accountant_name(
-                dict.fromkeys(charges.planned, charges.rounds) if deployed else worst, self.delta
-            ),
-            charges,
-            task.asks().kinds,
-            lasting=bool(charges.run),
-            deployed=deployed,
-            forgotten="seed" not in self.config["run"],
-            of_all=stated.epsilon_of_all,
-        )
+        spent = dict.fromkeys(charges.planned, charges.rounds) if deployed else worst
+        of_run = epsilons, accounting.accountant_name(spent, self.delta), charges, task.asks().kinds
+        how = {"lasting": bool(charges.run), "deployed": deployed, "forgotten": "seed" not in self.config["run"]}
+        known = Statement(*of_run, **how, of_all=stated.epsilon_of_all)
         facts: Json = {}
         if task.algorithm.layout == "columns":
             shown = not any(isinstance(history, Stated) for history in charges.histories)
             together = (stated.together or 0.0) if shown else None
             facts = {"together": together, "predicts": stated.predicts, "on_labels": stated.label_epsilon}
         if task.split is not None:
-            facts = {"names": self._owners(task.split.owners)}
+            parties = self.config.get("schema", {}).get("parties")
+            names = list(parties) if parties else self.config.get("data", {}).get("names")
+            facts = {"names": names or usual_names(task.split.owners)}
         return state_guarantee(task.privacy, task.algorithm.name, charges.rounds, known, **facts)
-
-    def _owners(self, count: int) -> list[str]:
-        """The names of the owners of split columns, as the config has them."""
-        parties = self.config.get("schema", {}).get("parties")
-        names = list(parties) if parties else self.config.get("data", {}).get("names")
-        return names or usual_names(count)
 
     def history(self) -> str:
         """The last epsilon in the history is the stated one, if the history keeps it exactly."""
@@ -344,9 +331,8 @@ def _of_run(history: History, run: str) -> Spent:
 
 def _compare(who: str, printed: float | None, cost: float, spent: Spent) -> None:
     """The cost is the printed number, up to grids and rounding. A smaller cost would be of other charges."""
-    number = isinstance(printed, float | int) and not isinstance(printed, bool)
-    check.require(number, who, "must have a number", printed)
-    assert printed is not None
+    if not check.is_number(printed):
+        raise check.InvalidInput(f"{who}: must have a number, got {check.shown(printed)}")
     rule = f"epsilon {printed:.8g} is printed, and by a second accountant the charges cost"
     check.require(agree(printed, cost, spent), who, rule, cost)
 

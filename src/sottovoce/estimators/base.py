@@ -18,14 +18,12 @@ from sottovoce.core.plain import Json
 from sottovoce.estimators.fit_counter import Counted
 from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
-from sottovoce.experiment.evaluation import PrivateEvaluation
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import USUAL_ROUNDS, Task
 from sottovoce.experiment.train import run_task
 from sottovoce.experiment.vertical_result import method_of
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
-from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.losses import LOSSES, Loss, Softmax, WeightedLogistic, WeightedSoftmax
@@ -41,18 +39,12 @@ EARLIER_STEPS = (
 
 
 class _Declared(Counted):
-    """Types of attributes that are no parameters, or whose defaults differ between estimators."""
+    """Types of attributes that subclasses or scikit-learn set, or whose defaults differ between estimators."""
 
     algorithm: Method | str
-    algorithm_: Method
-    chosen_: Chosen | None
     classes_: np.ndarray
     coef_: np.ndarray
-    guarantee_: Guarantee
     intercept_: np.ndarray
-    evaluation_: PrivateEvaluation
-    result_: Result
-    rounds_: int
     n_features_in_: int
     feature_names_in_: np.ndarray
 
@@ -96,8 +88,7 @@ class PrivateEstimator(_Declared):
             return kind() if kind is NoPrivacy else kind(**self._budget)
         if not (isinstance(mode, PrivacyMode) and self._layout in mode.layouts):
             raise InvalidInput(f"{self._name}: privacy must be {self._example}, got {check.shown(mode)}")
-        rule = "a model is needed to predict: ProvenColumns(model=True)"
-        check.require(mode.predicts, self._name, rule, mode)
+        check.require(mode.predicts, self._name, "a model is needed to predict: ProvenColumns(model=True)", mode)
         return mode
 
     @property
@@ -134,8 +125,7 @@ class PrivateEstimator(_Declared):
             check.one_of(self._name, "parameter", part, self.get_params(deep=False))
             value = getattr(self, part)
             named = part == "algorithm" and isinstance(value, str) and value in ALGORITHMS
-            current = ALGORITHMS[value]() if named else value
-            change = getattr(current, "set_params", None)
+            change = getattr(ALGORITHMS[value]() if named else value, "set_params", None)
             if change is None:
                 names = ", ".join(f"{part}__{name}" for name in changes)
                 raise InvalidInput(f"{self._name}: cannot set {names}, as {part} is {check.shown(value)}. Give {part}")

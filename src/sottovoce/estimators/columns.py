@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from sottovoce.algorithms import MaskedMoments
 from sottovoce.core import check
 from sottovoce.core.arrays import Matrix
-from sottovoce.core.check import InvalidInput, SottovoceError
 from sottovoce.core.contract import Method
 from sottovoce.core.plain import Json
 from sottovoce.estimators.base import PrivateEstimator
@@ -85,8 +84,7 @@ class VerticalLinear(PrivateEstimator):
         self, table: Matrix | list[np.ndarray], y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None
     ) -> None:
         if isinstance(table, list):
-            assert self._schema is not None
-            made = VerticalFederation.of_schema(self._schema, table, y)
+            made = VerticalFederation.of_schema(cast(Schema, self._schema), table, y)
             result, self._widths = self._trained(made, loss, left_out), made.widths
             self.coef_, self.intercept_ = result.model.reshape(loss.outputs, -1).copy(), np.zeros(loss.outputs)
             return
@@ -107,8 +105,7 @@ class VerticalLinear(PrivateEstimator):
         self._count_fit(mode)
         task = Task(algorithm, self._objective(loss), mode, rounds=rounds)
         left_out = [*left_out, *self._earlier(mode)]
-        result = self._run(task, federation, left_out, seed_of(self.random_state), self.ledgers)
-        return cast(VerticalResult, result)
+        return cast(VerticalResult, self._run(task, federation, left_out, seed_of(self.random_state), self.ledgers))
 
     def _shares(self, columns: int) -> tuple[list[Column], list[list[int]]]:
         """The parties' names, and the numbers of the columns that each of them holds."""
@@ -137,7 +134,7 @@ class VerticalLinear(PrivateEstimator):
         for number, column in enumerate(share):  # type: ignore[arg-type]  (it is listed)
             if column not in place:
                 known = place if len(place) <= 2 * _LISTED else list(place)[:_LISTED]
-                raise InvalidInput(
+                raise check.InvalidInput(
                     f"{self._name}: parties[{name!r}] must name columns of X, and its entry {number} is none. There "
                     f"are: {', '.join(map(repr, known))}{', ...' if len(known) < len(place) else ''}"
                 )
@@ -147,7 +144,6 @@ class VerticalLinear(PrivateEstimator):
         names = getattr(self, "feature_names_in_", range(columns))
         held = Counter(column for share in shares.values() for column in share)
         rule = f"each of the {columns} columns of X must belong to one party"
-        check.require(max(held) < columns, self._name, f"{rule}, and the parties have {len(held)}")
         for column in range(columns):
             what = "held twice" if held[column] > 1 else "held by nobody"
             check.require(held[column] == 1, self._name, f"{rule}, and {names[column]!r} is {what}")
@@ -236,7 +232,7 @@ class VerticalClassifier(VerticalLinear, LinearClassifier):
         tags = super().__sklearn_tags__()
         assert tags.classifier_tags is not None
         tags.classifier_tags.multi_class = False
-        with suppress(SottovoceError):  # parameters are checked when they are used
+        with suppress(check.SottovoceError):  # parameters are checked when they are used
             tags.classifier_tags.multi_class = isinstance(self._algorithm(), MaskedMoments)
         return tags
 

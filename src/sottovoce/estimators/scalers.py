@@ -27,7 +27,7 @@ from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy import accounting, ranges
 from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.guarantee import ONE_OWNER, Guarantee, Statement, state_guarantee
+from sottovoce.privacy.guarantee import ONE_OWNER, Statement, state_guarantee
 from sottovoce.privacy.modes import PrivacyMode, Proven
 from sottovoce.privacy.noise_key import NoiseKey, rows_digests
 from sottovoce.problems.federation import Federation
@@ -46,8 +46,7 @@ class Preparation(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X: Table, y: object = None) -> Self:
         """Remember the columns. The entries of `X` are not used."""
-        columns = validated_rows(self, X, reset=True).shape[1]
-        self.fit_columns(columns, getattr(self, "feature_names_in_", None))
+        self.fit_columns(validated_rows(self, X, reset=True).shape[1], getattr(self, "feature_names_in_", None))
         return self
 
     def transform(self, X: Table) -> np.ndarray:
@@ -218,23 +217,20 @@ class PrivateScaler(Counted, _Scaler):
         check.positive("PrivateScaler", epsilon=self.epsilon)
         check.non_negative("PrivateScaler", delta=self.delta)
         rows = validated_rows(self, X, reset=True)
-        one_owner = np.zeros(len(rows))
-        federation = Federation.from_arrays(rows, np.zeros(len(rows)), one_owner if groups is None else groups)
+        blank = np.zeros(len(rows))  # of labels; and of owners, if there is one
+        federation = Federation.from_arrays(rows, blank, blank if groups is None else groups)
         check.one_of("PrivateScaler", "noise", self.noise, ("seeded", "secure"))
         mechanism = "laplace" if self.delta == 0 else "gaussian"
         privacy = Proven(self.epsilon, self.delta, clip=1.0, mechanism=mechanism, noise=self.noise)
         ledger = MemoryLedger(Budget(self.epsilon, self.delta), (federation.n,))
         self.ask(federation, privacy, ledger, seed_of(self.random_state))
         self.fit_columns(rows.shape[1], None)
-        guarantee = self._guarantee(privacy, ledger, rows.shape[1])
+        accountant = accounting.accountant_name(ledger.spent(0), self.delta)
+        charged = Charges((self._event(privacy, rows.shape[1]),), 1, *ledger.histories(), ledger.run)
+        known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
+        guarantee = state_guarantee(privacy, "ranges", 1, known)
         self.guarantee_ = guarantee.leaving_out(*([ONE_OWNER] if groups is None else []))
         return self
-
-    def _guarantee(self, privacy: Proven, ledger: MemoryLedger, columns: int) -> Guarantee:
-        accountant = accounting.accountant_name(ledger.spent(0), self.delta)
-        charged = Charges((self._event(privacy, columns),), 1, *ledger.histories(), ledger.run)
-        known = Statement(ledger.epsilons(), accountant, charged, ("ranges",), forgotten=self.random_state is None)
-        return state_guarantee(privacy, "ranges", 1, known)
 
     def _event(self, privacy: Proven, columns: int) -> Event:
         """What one noisy answer of an owner is."""
@@ -256,11 +252,7 @@ class PrivateScaler(Counted, _Scaler):
             rows = rows_digests(federation.X, federation.y, federation.offsets)
             key = NoiseKey.of_task(streams, rows, "ranges", event, federation.X.shape[1])
         self.ranges_ = ranges.find_ranges(federation.X, federation.offsets, event, self.delta, ledger, key)
-        self._warn_of_absurd_ranges()
-
-    def _warn_of_absurd_ranges(self) -> None:
-        """Say that marks such as 1e10 may stand for missing values. The ranges are noisy, released and paid for."""
-        largest = np.abs(self.ranges_).max(axis=1)
+        largest = np.abs(self.ranges_).max(axis=1)  # noisy, released and paid for: a warning may name them
         columns = np.flatnonzero(largest > _ABSURD).tolist()
         if columns:
             warnings.warn(
@@ -289,8 +281,7 @@ class Steps:
         for step in steps:
             known = isinstance(step, PublicScaler | PrivateScaler | RowClipper)
             rule = "prepare takes PublicScaler, PrivateScaler and RowClipper, or a Schema by itself"
-            hint = "Give PublicScaler(ranges)"
-            check.require(known, who, f"{rule}, got {type(step).__name__}", hint=hint)
+            check.require(known, who, f"{rule}, got {type(step).__name__}", hint="Give PublicScaler(ranges)")
             step.fit_columns(columns, names)
         asking = sum(step.asks for step in steps)
         check.require(asking <= 1, who, "prepare takes one PrivateScaler at most", asking)

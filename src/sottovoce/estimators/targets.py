@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,19 +13,12 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput
 from sottovoce.estimators.base import PrivateEstimator
 from sottovoce.estimators.validation import Table, public_range
 from sottovoce.experiment.evaluation import PrivateEvaluation
 from sottovoce.privacy.guarantee import LABELS_FOUND
 from sottovoce.problems.losses import Logistic, Loss, Softmax
 from sottovoce.problems.metrics import class_labels, class_numbers, decided, probabilities
-from sottovoce.problems.schema import Label
-
-
-def _has_probabilities(estimator: "LinearClassifier") -> bool:
-    """Hinge losses have no probabilities."""
-    return estimator._loss_name() != "smoothed-hinge"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -33,14 +26,6 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
     """A classifier: everything that follows from the scores of rows."""
 
     classes: ArrayLike | None = None
-
-    def _stated_classes(self, label: Label | None) -> np.ndarray:
-        """The classes of a schema, in its order."""
-        fits = label is not None and label.range is None and self.classes is None
-        rule = "a schema must state the classes, Label(column, [...]), and classes must be left out"
-        check.require(fits, self._name, rule)
-        assert label is not None
-        return np.array(label.classes)
 
     def _coded(self, numbers: np.ndarray) -> tuple[Loss, np.ndarray]:
         """The loss for as many classes as there are, and the classes' numbers as it wants them."""
@@ -58,7 +43,10 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
             self.classes_, labels = _numbered(self._name, labels, self.classes)
             left_out = [] if self.classes is not None else [LABELS_FOUND]
         else:
-            self.classes_, left_out = self._stated_classes(self._schema.label), []
+            label, left_out = self._schema.label, []
+            stated = None if label is None or label.range is not None or self.classes is not None else label.classes
+            rule = "a schema must state the classes, Label(column, [...]), and classes must be left out"
+            self.classes_ = np.array(check.given(stated, self._name, rule))  # in its order
         loss, coded = self._coded(labels)
         self._outputs = loss.outputs
         self._train(table, coded, loss, left_out, groups)
@@ -73,13 +61,11 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):
         """Scores: positive for the second of two classes; one column per class if there are more."""
         return self._scores(X)
 
-    @available_if(_has_probabilities)
+    @available_if(lambda estimator: estimator._loss_name() != "smoothed-hinge")  # which has no probabilities
     def predict_proba(self, X: Table) -> np.ndarray:
         """Probabilities of the classes, as far as the noisy model knows them, and less sure for its noise."""
         scores = self._scores(X) * (1.0 if self.chosen_ is None else self.chosen_.calibration)
-        chances = probabilities(Softmax(scores.shape[1]) if scores.ndim == 2 else Logistic(), scores)
-        assert chances is not None
-        return chances
+        return cast(np.ndarray, probabilities(Softmax(scores.shape[1]) if scores.ndim == 2 else Logistic(), scores))
 
     def predict(self, X: Table) -> np.ndarray:
         """The class of each row."""
@@ -127,10 +113,10 @@ class LinearRegressor(RegressorMixin, PrivateEstimator):
         """What -1 and +1 stand for in `coef_`: the range of y; of a table of several parties, as it is coded."""
         if self._schema is None:
             return public_range(self._name, self.y_range)
-        stated = self._schema.label.range if self._schema.label is not None else None
+        label = self._schema.label
         rule = "a schema must state the range of y, Label(column, range=(low, high)), and y_range must be left out"
-        check.require(stated is not None and self.y_range is None, self._name, rule)
-        return stated if stated is not None and self._layout == "rows" else (-1.0, 1.0)
+        stated = check.given(None if label is None or self.y_range is not None else label.range, self._name, rule)
+        return stated if self._layout == "rows" else (-1.0, 1.0)
 
     def predict(self, X: Table) -> np.ndarray:
         """The value of each row."""
@@ -151,14 +137,15 @@ class LinearRegressor(RegressorMixin, PrivateEstimator):
 def _refuse_other_targets(who: str, y: np.ndarray) -> None:
     """Refuse y that does not hold classes."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it tells the number of classes among private labels
+        # A warning would tell the number of classes among private labels.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             check_classification_targets(y)
         return
     except ValueError:
         pass
     # The first words are those that scikit-learn's own tests look for.
-    raise InvalidInput(f"{who}: Unknown label type: y must hold one class per row. For numbers use FederatedRegressor")
+    rule = "y must hold one class per row. For numbers use FederatedRegressor"
+    raise check.InvalidInput(f"{who}: Unknown label type: {rule}")
 
 
 def _numbered(who: str, y: np.ndarray, declared: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ output of worker processes), and whoever may see the row can look it up.
 
 import datetime
 from collections.abc import Callable, Iterator
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,12 +50,11 @@ def validated(estimator: BaseEstimator, X: Table, y: ArrayLike | None, y_numeric
     return _validate(estimator, X, y=y, y_numeric=y_numeric, accept_sparse="csr")
 
 
-@overload
-def validated_rows(estimator: BaseEstimator, X: Table, *, reset: bool = False) -> np.ndarray: ...
-@overload
-def validated_rows(estimator: BaseEstimator, X: Table, *, sparse: bool) -> Matrix: ...
-def validated_rows(estimator: BaseEstimator, X: Table, *, reset: bool = False, sparse: bool = False) -> Matrix:
-    """The rows as finite float64 numbers; `reset`: remember their columns, otherwise they must be the known ones."""
+def validated_rows(estimator: BaseEstimator, X: Table, *, reset: bool = False, sparse: bool = False) -> Any:
+    """The rows as finite float64 numbers, in an array; with `sparse` a sparse matrix stays one.
+
+    `reset`: remember their columns, otherwise they must be the known ones.
+    """
     _refuse_text_and_dates(type(estimator).__name__, X)
     return _validate(estimator, X, reset=reset, accept_sparse="csr" if sparse else False)
 
@@ -159,6 +158,5 @@ def public_range(who: str, y_range: tuple[float, float] | None) -> tuple[float, 
     if y_range is None:
         return -1.0, 1.0
     pair = check.finite_array(who, "y_range", y_range, ndim=1)
-    fits = pair.shape == (2,) and pair[0] < pair[1]
-    check.require(fits, who, "y_range must be (low, high), low < high")
+    check.require(pair.shape == (2,) and pair[0] < pair[1], who, "y_range must be (low, high), low < high")
     return float(pair[0]), float(pair[1])

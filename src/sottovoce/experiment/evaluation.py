@@ -1,29 +1,23 @@
 """A model's quality on records that their owners held out, from noisy counts (`core/histogram.py`)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.histogram import Evaluation, sensitivity
 from sottovoce.core.plain import Json
 from sottovoce.experiment import intervals
-from sottovoce.experiment.intervals import Estimate
 from sottovoce.experiment.task import Task
 from sottovoce.privacy.discrete_noise import GRID_STEPS
 from sottovoce.privacy.events import Event, GridEvent
 from sottovoce.problems.rows.held_out import longest, number_of_classes
 
-WORDS = {
-    "accuracy": "accuracy",
-    "larger_class": "larger class",
-    "balanced_accuracy": "balanced accuracy",
-    "auc": "AUC",
-    "calibration_gap": "mean predicted − observed",
-}
+_WORDS = {"auc": "AUC", "calibration_gap": "mean predicted − observed"}  # where a name itself does not say it
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +62,7 @@ class PrivateEvaluation:
         return self.counts[self.classes**2 :].reshape(self.classes, self.classes, -1)
 
     @cached_property
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> dict[str, intervals.Estimate]:
         """Accuracy, the larger class, balanced accuracy, AUC (of two classes) and calibration."""
         noise = self.deviation
         estimates = {
@@ -81,8 +75,7 @@ class PrivateEvaluation:
             estimates["auc"] = intervals.auc(by_score[1], by_score[0], noise)
         if self.calibrated:
             bounds = self._calibration_bounds()
-            counts = self.counts[self.classes**2 :]
-            estimates["calibration_gap"] = intervals.gap(counts, *bounds, noise, self.records)
+            estimates["calibration_gap"] = intervals.gap(self.bins.ravel(), *bounds, noise, self.records)
         return estimates
 
     def _calibration_bounds(self) -> tuple[Floats, Floats]:
@@ -100,14 +93,13 @@ class PrivateEvaluation:
             observed = np.broadcast_to(np.eye(self.classes)[..., None], shape)
         return (least - observed).ravel(), (most - observed).ravel()
 
-    def lines(self) -> list[tuple[str, str, str]]:
+    def lines(self) -> Iterator[tuple[str, str, str]]:
         """(what, value, interval) for a reader."""
-        shown = []
         for name, each in self.estimates.items():
-            value, low, high = (_text(name, float(number)) for number in each)
+            form = {"auc": ".4g", "calibration_gap": "+.2%"}.get(name, ".2%")
+            value, low, high = (f"{float(number):{form}}" for number in each)
             hidden = float(each.high - each.low) >= (2.0 if name == "calibration_gap" else 1.0)
-            shown.append((WORDS[name], "not known" if hidden else value, f"{low} to {high}"))
-        return shown
+            yield _WORDS.get(name, name.replace("_", " ")), "not known" if hidden else value, f"{low} to {high}"
 
     @property
     def about(self) -> str:
@@ -128,10 +120,8 @@ class PrivateEvaluation:
     def to_dict(self) -> Json:
         """Plain values, for JSON."""
         kept = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
-            "estimates": {name: each.plain() for name, each in self.estimates.items()},
-            **{name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in kept.items()},
-        }
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in kept.items()}
+        return {"estimates": {name: each.plain() for name, each in self.estimates.items()}} | plain
 
     @classmethod
     def from_dict(cls, table: Json, where: str) -> "PrivateEvaluation":
@@ -143,14 +133,11 @@ class PrivateEvaluation:
             made = cls(counts, *numbers, records, edges, bool(table["calibrated"]))
             fits = edges.ndim == 2 and counts.shape == (len(edges) ** 2 * edges.shape[1],) and len(edges) > 1
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise InvalidInput(f"{where}: must hold counts, deviation, owners, records, edges and calibrated") from None
+            rule = "must hold counts, deviation, owners, records, edges and calibrated"
+            raise check.InvalidInput(f"{where}: {rule}") from None
         fits = fits and np.isfinite(counts).all() and np.isfinite(edges).all() and made.deviation >= 0
         check.require(bool(fits), where, "counts must be finite, and as many as the edges of the bins say")
         return made
-
-
-def _text(name: str, value: float) -> str:
-    return f"{value:.4g}" if name == "auc" else f"{value:{'+' if name == 'calibration_gap' else ''}.2%}"
 
 
 def evaluations_of(
@@ -161,14 +148,10 @@ def evaluations_of(
 
     `model`: (runs?, dim). `held`: how many records each client held out.
     """
-    assert task.evaluate is not None
-    evaluation: Evaluation = task.evaluate
-    loss = task.objective.loss
+    evaluation, loss = cast(Evaluation, task.evaluate), task.objective.loss
     public = getattr(task.privacy, "relation", "replace-one") == "replace-one"
     models, classes = model.reshape(-1, model.shape[-1]), number_of_classes(loss)
-    tables = zip(
-        models, counts.reshape(len(models), *counts.shape[-2:]), answered.reshape(len(models), -1), strict=True
-    )
+    counts, answered = counts.reshape(len(models), *counts.shape[-2:]), answered.reshape(len(models), -1)
     return tuple(
         PrivateEvaluation(
             counts=of_clients[here].sum(axis=0),
@@ -178,7 +161,7 @@ def evaluations_of(
             edges=evaluation.edges(classes, task.calibration * longest(loss, w, row_bound)),
             calibrated=loss.probabilities,
         )
-        for w, of_clients, here in tables
+        for w, of_clients, here in zip(models, counts, answered, strict=True)
     )
 
 

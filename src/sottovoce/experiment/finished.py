@@ -15,9 +15,11 @@ from sottovoce.core.participation import Everyone
 from sottovoce.core.plain import Json
 from sottovoce.core.round import Outcome
 from sottovoce.experiment.result import Result
+from sottovoce.experiment.rounds import Ledgers
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.vertical_result import RESULTS
 from sottovoce.ledger.charges import Charges
+from sottovoce.privacy import accounting
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.guarantee import Statement, state_guarantee
 from sottovoce.privacy.modes import Proven
@@ -26,14 +28,9 @@ if TYPE_CHECKING:
     from sottovoce.experiment.local import LocalClients
 
 
-def epsilons_spent(clients: "LocalClients") -> tuple[np.ndarray | None, str]:
-    """The epsilon of every client (of the worst run), and which accountant says so."""
-    if clients.ledger is None:
-        return None, ""
-    from sottovoce.privacy import accounting
-
-    epsilons = clients.ledger.epsilons().reshape(-1, clients.n).max(axis=0)
-    return epsilons, accounting.accountant_name(clients.ledger.spent(int(np.argmax(epsilons))), clients.delta)
+def epsilons_spent(clients: "LocalClients") -> np.ndarray:
+    """The epsilon of every client, of the worst run; only where there is a budget."""
+    return cast(Ledgers, clients.ledger).epsilons().reshape(-1, clients.n).max(axis=0)
 
 
 def charges_of(clients: "LocalClients", rounds: int) -> Charges | None:
@@ -62,15 +59,12 @@ def finished_run(
 
 def _statement(clients: "LocalClients", charges: Charges | None, lasting: bool, forgotten: bool) -> Statement | None:
     """What is known of a finished run with a budget."""
-    epsilons, accountant = epsilons_spent(clients)
-    if epsilons is None or charges is None:
+    if clients.ledger is None or charges is None:
         return None
-    of_all = None
-    if charges.repetitions > 1:
-        from sottovoce.privacy import accounting
-
-        of_all = accounting.epsilon(charges.of_all_repetitions(), clients.delta or 0.0)
-    kinds = clients.task.asks().kinds
+    epsilons = epsilons_spent(clients)
+    accountant = accounting.accountant_name(clients.ledger.spent(int(np.argmax(epsilons))), clients.delta)
+    several, kinds = charges.repetitions > 1, clients.task.asks().kinds
+    of_all = accounting.epsilon(charges.of_all_repetitions(), clients.delta) if several else None
     return Statement(epsilons, accountant, charges, kinds, lasting, forgotten=forgotten, of_all=of_all)
 
 

@@ -58,6 +58,5 @@ def set_aside(task: Task, federation: Federation, split: Split) -> tuple[Federat
     held, loss = np.concatenate(chosen), task.objective.loss
     offsets = np.concatenate([[0], np.cumsum([len(one) - np.count_nonzero(one) for one in chosen])]).astype(np.int64)
     kept = replace(federation, X=federation.X[~held], y=federation.y[~held], offsets=offsets)
-    y = loss.check_labels(federation.y[held])
-    of_rows = federation.X[held], y, federation.offsets - offsets, loss
+    of_rows = federation.X[held], loss.check_labels(federation.y[held]), federation.offsets - offsets, loss
     return kept, HeldOut(*of_rows, task.evaluate, federation.row_bound, task.calibration)

@@ -136,7 +136,6 @@ def _area(x: Floats, y: Floats, pairs: Floats, deviation: float) -> Estimate:
 
 def gap(counts: Floats, least: Floats, most: Floats, deviation: float, records: float | None) -> Estimate:
     """A mean whose terms are known up to the ends of their bins: `least` and `most`, (cells,)."""
-    low, middle, high = (
-        share(counts, weights, deviation, records, quantile()) for weights in (least, (least + most) / 2, most)
-    )
+    terms = (least, (least + most) / 2, most)
+    low, middle, high = (share(counts, weights, deviation, records, quantile()) for weights in terms)
     return within(Estimate(middle.value, low.low, high.high), -1.0, 1.0)

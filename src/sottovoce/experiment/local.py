@@ -1,9 +1,10 @@
 """The clients that live in this process: all of them in a simulation, one on a node."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from sottovoce.core.round import Outcome
 from sottovoce.experiment import held_out
 from sottovoce.experiment.evaluation import PrivateEvaluation, evaluations_of
 from sottovoce.experiment.finished import finished_run
-from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.public_test import Pair, PublicTest
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.rounds import ClientRounds, Ledgers
@@ -27,10 +27,14 @@ from sottovoce.privacy.noise_key import rows_digests
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 
-if TYPE_CHECKING:
-    from sottovoce.experiment.parties import Apart
-
 Events = tuple[Event, ...]  # what an answer to each kind of question is
+
+
+class Apart(NamedTuple):
+    """An owner of columns whose products with others are computed between machines."""
+
+    shares: Callable[[], np.ndarray]  # its contribution to all products, (1, size) of 64 bits
+    labels: tuple[int, np.ndarray] | None  # (0, labels) at their holder: what its noise is bound to
 
 
 @dataclass(kw_only=True)
@@ -66,8 +70,8 @@ class LocalClients(ClientRounds):
         noise: Streams | None = None,
         test: Pair | None = None,
         measure_training: bool = True,
-        split: Split | None = None,
-        apart: "Apart | None" = None,
+        split: held_out.Split | None = None,
+        apart: Apart | None = None,
     ) -> "LocalClients":
         """Clients behind their door.
 
@@ -76,7 +80,7 @@ class LocalClients(ClientRounds):
         """
         who = np.arange(federation.n) if clients is None else clients
         if task.evaluate is not None:
-            split = split or Split.simulated(None, streams, who.tolist())
+            split = split or held_out.Split.simulated(None, streams, who.tolist())
         federation, exact, more = cls._exact(task, federation, noise or streams, events, split, apart)
         door = open_door(task.privacy, events, ledger, exact, task.asks(), clients=who, **more)
         labels = cls.labels_of(federation, task.objective)
@@ -88,16 +92,15 @@ class LocalClients(ClientRounds):
 
     @classmethod
     def _exact(
-        cls, task: Task, federation: FederatedData, noise: Streams, events: Events, split: Split | None,
-        apart: "Apart | None",
+        cls, task: Task, federation: FederatedData, noise: Streams, events: Events, split: held_out.Split | None,
+        apart: Apart | None,
     ) -> tuple[FederatedData, object, Json]:  # fmt: skip
         """The data that are trained on, exact answers about them, and what else their door needs."""
         whole, held = federation.as_rows("train", "is for rows here, and columns are split"), None
         rows = whole
         if split is not None:
             rows, held = held_out.set_aside(task, whole, split)
-        y = task.objective.loss.check_labels(rows.y)
-        exact = task.objective.oracle(rows.X, y, rows.offsets, task.engine)
+        exact = task.objective.oracle(rows.X, task.objective.loss.check_labels(rows.y), rows.offsets, task.engine)
         digests = rows_digests(exact.X, exact.y, exact.offsets)
         if held is not None:
             digests = rows_digests(whole.X, task.objective.loss.check_labels(whole.y), whole.offsets)
@@ -170,7 +173,6 @@ class LocalClients(ClientRounds):
         return replace(result, evaluations=evaluations)
 
     @property
-    def delta(self) -> float | None:
-        """Of the budget; None where there is none."""
-        budget = self.task.privacy.budget
-        return None if budget is None else budget[1]
+    def delta(self) -> float:
+        """Of the budget; 0 where there is none."""
+        return (self.task.privacy.budget or (0.0, 0.0))[1]

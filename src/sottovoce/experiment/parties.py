@@ -1,29 +1,26 @@
 """Parties in this process: the clients of data whose columns are split, and what is different about them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+from typing import ClassVar, cast
 
 import numpy as np
 
 from sottovoce.algorithms import MaskedMoments
-from sottovoce.core import check, products
-from sottovoce.core.contract import Kept as KeptModel
-from sottovoce.core.contract import LabelOracle, Layout, VerticalAlgorithm
-from sottovoce.core.plain import Columns as PlainColumns
-from sottovoce.core.plain import Json
+from sottovoce.core import check, contract, plain, products
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Outcome
 from sottovoce.experiment.finished import charges_of, finished_run
 from sottovoce.experiment.held_out import Split
-from sottovoce.experiment.local import Events, LocalClients
+from sottovoce.experiment.local import Apart, Events, LocalClients
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.rounds import Ledgers
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.vertical_result import VerticalResult, opened_sums
 from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.ledger.histories import Counted, Kept
+from sottovoce.privacy import accounting
 from sottovoce.privacy.doors.party import bounded
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.labels import label_event, label_key, label_oracle, randomised_labels
@@ -35,21 +32,10 @@ from sottovoce.problems.metrics import ALONE
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.vertical import Matrix, VerticalFederation, summed_scores
 
-if TYPE_CHECKING:
-    from sottovoce.experiment.label_flips import LabelFlips
-
-
 _NOT_ASKED = (
     "its one round was not asked for: noise is chosen for the whole epsilon, and the ledgers hold answers of earlier "
     "runs. Use ledgers of their own, and add the epsilons up"
 )
-
-
-class Apart(NamedTuple):
-    """An owner whose products with others are computed between machines."""
-
-    shares: Callable[[], np.ndarray]  # its contribution to all products, (1, size) of 64 bits
-    labels: tuple[int, np.ndarray] | None  # (0, labels) at their holder: what its noise is bound to
 
 
 @dataclass(kw_only=True)
@@ -63,13 +49,13 @@ class LocalParties(LocalClients):
     """
 
     label_epsilon: float | None = None
-    layout: ClassVar[Layout] = "columns"
+    layout: ClassVar[contract.Layout] = "columns"
 
     @classmethod
     def _exact(
         cls, task: Task, federation: FederatedData, noise: Streams, events: Events, split: Split | None,
         apart: Apart | None,
-    ) -> tuple[FederatedData, object, Json]:  # fmt: skip
+    ) -> tuple[FederatedData, object, plain.Json]:  # fmt: skip
         """`apart`: where products are asked for and the other owners are on other machines."""
         parties, columns = cast(VerticalFederation, federation), task.split
         shares = labels = None
@@ -100,7 +86,11 @@ class LocalParties(LocalClients):
         if ledgers is None:
             y, self.label_charges = randomised_labels(y, epsilon, key), Counted.of({label_event(epsilon): 1})
         else:
-            flipped, rows = _flips(ledgers, self.parties).drawn(y, epsilon, key)
+            from sottovoce.experiment.label_flips import LabelFlips  # its lock needs fcntl
+
+            home, data = ledgers / "labels", self.parties
+            of, owner = fingerprint(data.y, data.y[:0]), f"{data.names[data.holder]}, labels"
+            flipped, rows = LabelFlips(home / "flips.npz", home / "0000.ledger", owner, of).drawn(y, epsilon, key)
             y, self.label_charges, self.label_epsilon = y * flipped, Kept.of(rows), epsilon
         self.labels = label_oracle(objective.loss, y, label_weight(objective, len(y)))
 
@@ -110,7 +100,7 @@ class LocalParties(LocalClients):
         return cast(VerticalFederation, self.federation)
 
     @staticmethod
-    def labels_of(federation: FederatedData, objective: Objective) -> LabelOracle:
+    def labels_of(federation: FederatedData, objective: Objective) -> contract.LabelOracle:
         """What the server may ask of the labels as they are."""
         y = objective.loss.check_labels(federation.y)
         return label_oracle(objective.loss, y, label_weight(objective, len(y)))
@@ -141,9 +131,9 @@ class LocalParties(LocalClients):
         x = self.door.looked_at(kept, self._everyone)
         return self.flat(x), self.exact.predict(x, self._everyone).sum(axis=-2)
 
-    def _kept(self) -> KeptModel | None:
+    def _kept(self) -> contract.Kept | None:
         """What the parties keep of their models; None if the server has them."""
-        return cast(VerticalAlgorithm, self._algorithm).kept(self._states)
+        return cast(contract.VerticalAlgorithm, self._algorithm).kept(self._states)
 
     def _would_be(self, model: np.ndarray) -> np.ndarray | None:
         """The models that would be released now, end to end."""
@@ -171,16 +161,14 @@ class LocalParties(LocalClients):
         x = self.door.models(kept, self._everyone, k)
         return nothing if x is None else self.flat(x)
 
-    def result(self, outcome: Outcome, config: Json, lasting: bool) -> Result:
+    def result(self, outcome: Outcome, config: plain.Json, lasting: bool) -> Result:
         """The finished run. The models for prediction are made, and charged, here."""
-        from sottovoce.privacy import accounting
-
         model, together = self.models(outcome.rounds, outcome.model), None
         charges = charges_of(self, outcome.rounds)
         one_release = self.task.split is not None  # of all parties: a record that changes at every one costs it once
         if charges is not None and self.door.privacy.unit == "record" and not one_release:
             # of all parties' answers, in the worst run
-            together = max(accounting.epsilon(spent, self.delta or 0.0) for spent in charges.of_all_owners())
+            together = max(accounting.epsilon(spent, self.delta) for spent in charges.of_all_owners())
         facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
         if one_release:
             facts = {"names": self.parties.names}
@@ -194,7 +182,7 @@ class LocalParties(LocalClients):
         result = replace(result, sums=opened_sums(outcome))
         return replace(result, metrics=result.metrics | self._metrics_alone(result))
 
-    def _metrics_alone(self, result: VerticalResult) -> PlainColumns:
+    def _metrics_alone(self, result: VerticalResult) -> plain.Columns:
         """How good each party's columns alone would be, from the same sums and at no cost."""
         if self.test is None or self.n == 1:
             return {}
@@ -261,11 +249,3 @@ def column_key(
     if labels is not None and len(labels[1]):
         digests[labels[0]] ^= parts_digests([labels[1]])[0]
     return task.key(streams, digests, events)
-
-
-def _flips(folder: Path, federation: VerticalFederation) -> "LabelFlips":
-    """The label flips of a simulation with ledgers, and the ledger of the labels."""
-    from sottovoce.experiment.label_flips import LabelFlips
-
-    home, owner = folder / "labels", f"{federation.names[federation.holder]}, labels"
-    return LabelFlips(home / "flips.npz", home / "0000.ledger", owner, fingerprint(federation.y, federation.y[:0]))

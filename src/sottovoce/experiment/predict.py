@@ -18,9 +18,8 @@ def predictions(result: "Result", data: object, threshold: float | None = None) 
     """The label of each new row, and the probabilities of the classes where the loss has them."""
     hint = "Train with a [schema], or use load_result(FOLDER).predict(X) on rows that you have prepared yourself"
     check.given(result.schema, "predict", "this run keeps no schema to prepare rows with", hint)
-    one_run = result.model.ndim == 1
     rule = "this folder holds several runs of one task, with a model each. Train with [run] runs = 0"
-    check.require(one_run, "predict", rule, result.model.shape[0])
+    check.require(result.model.ndim == 1, "predict", rule, result.model.shape[0])
     return of_scores(result, result.scores(data), threshold)
 
 
@@ -29,8 +28,7 @@ def of_scores(result: "Result", scores: np.ndarray, threshold: float | None = No
     columns: Columns = {"prediction": result.labels_of(scores, threshold).tolist()}
     if result.objective.loss.probabilities:
         chances, schema = result.probabilities_of(scores), result.schema
-        two = result.objective.loss.outputs == 1
-        coded = ("-1", "1") if two else range(chances.shape[-1])
+        coded = ("-1", "1") if result.objective.loss.outputs == 1 else range(chances.shape[-1])
         names = coded if schema is None or schema.label is None else schema.label.classes
         columns |= {f"probability of {name}": chances[:, k].tolist() for k, name in enumerate(map(str, names))}
     return columns
@@ -58,9 +56,6 @@ def write_new(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        problem = "there is such a file already. Choose another name"
+        raise check.InvalidInput(f"{path}: there is such a file already. Choose another name") from None
     except OSError as error:
-        problem = f"cannot be written ({error.strerror})"
-    else:
-        return
-    raise check.InvalidInput(f"{path}: {problem}")
+        raise check.InvalidInput(f"{path}: cannot be written ({error.strerror})") from None

@@ -41,9 +41,8 @@ def interval(values: np.ndarray) -> Interval:
     count = values.shape[-1]
     with np.errstate(invalid="ignore", over="ignore"):  # a run that went to infinity has no interval
         mean = values.mean(axis=-1)
-        if count == 1:
-            return Interval(mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
-        half = t.ppf(0.5 + LEVEL / 2, count - 1) * values.std(axis=-1, ddof=1) / np.sqrt(count)
+        spread = np.nan if count == 1 else values.std(axis=-1, ddof=1)
+        half = t.ppf(0.5 + LEVEL / 2, count - 1) * spread / np.sqrt(count)
         return Interval(mean, mean - half, mean + half)
 
 
@@ -68,9 +67,8 @@ class Repetitions:
     def keys(self) -> tuple[tuple[object, int], ...]:
         """(seed, run) of every repetition; a seed that was not kept is like no other."""
         seeds = [result.config["run"].get("seed", object()) for result in self.results]
-        return tuple(
-            (seed, run) for seed, result in zip(seeds, self.results, strict=True) for run in range(result.runs)
-        )
+        pairs = zip(seeds, self.results, strict=True)
+        return tuple((seed, run) for seed, result in pairs for run in range(result.runs))
 
     @cached_property
     def rounds(self) -> np.ndarray:
@@ -79,26 +77,19 @@ class Repetitions:
         return reduce(np.intersect1d, recorded).astype(np.int64)
 
     def has(self, column: str) -> bool:
-        return all(column in result.history.columns or column in result.metrics for result in self.results)
+        return all(column in result.ends for result in self.results)
 
     def values(self, column: str) -> np.ndarray:
         """(rounds, repetitions)"""
         parts = []
         for result in self.results:
-            history = result.history
-            table = history[column].reshape(-1, result.runs)
-            parts.append(table[np.isin(np.unique(history["round"]), self.rounds)])
+            table = result.history[column].reshape(-1, result.runs)
+            parts.append(table[np.isin(np.unique(result.history["round"]), self.rounds)])
         return np.concatenate(parts, axis=1)
 
     def last(self, column: str) -> np.ndarray:
         """(repetitions,): each at its own end."""
-        return np.concatenate(
-            [
-                np.array(result.metrics[column]) if column in result.metrics
-                else result.history[column][-result.runs :]
-                for result in self.results
-            ]
-        )  # fmt: skip
+        return np.concatenate([result.ends[column] for result in self.results])
 
 
 def paired(first: Repetitions, other: Repetitions, column: str) -> Interval | None:
@@ -114,25 +105,19 @@ def paired(first: Repetitions, other: Repetitions, column: str) -> Interval | No
 def pool(folders: Sequence[Path], results: Sequence[Result]) -> list[Repetitions]:
     """Put together what differs in nothing but the seed; each group gets a short name that no other has."""
     groups: dict[str, list[int]] = {}
-    for number, result in enumerate(results):
+    seen: dict[tuple[str, object], Path] = {}
+    for number, (folder, result) in enumerate(zip(folders, results, strict=True)):
         run = {name: value for name, value in result.config["run"].items() if name not in ("seed", "name", "runs")}
-        groups.setdefault(to_toml(result.config | {"run": run}), []).append(number)
-    for members in groups.values():
-        _must_be_independent([folders[i] for i in members], [results[i] for i in members])
+        settings, seed = to_toml(result.config | {"run": run}), result.config["run"].get("seed", object())
+        groups.setdefault(settings, []).append(number)
+        same = seen.setdefault((settings, seed), folder)
+        rule = f"has the same settings and the same seed ({seed}) as {same}, so it tells nothing more"
+        require(same is folder, str(folder), rule, hint="Leave one of them out")
     names = _names([(folders[members[0]], results[members[0]]) for members in groups.values()])
     return [
         Repetitions(name, tuple(results[i] for i in members), tuple(folders[i] for i in members))
         for name, members in zip(names, groups.values(), strict=True)
     ]
-
-
-def _must_be_independent(folders: Sequence[Path], results: Sequence[Result]) -> None:
-    seen: dict[object, Path] = {}
-    for folder, result in zip(folders, results, strict=True):
-        seed = result.config["run"].get("seed", object())
-        same = seen.setdefault(seed, folder)
-        rule = f"has the same settings and the same seed ({seed}) as {same}, so it tells nothing more"
-        require(same is folder, str(folder), rule, hint="Leave one of them out")
 
 
 def _names(runs: Sequence[tuple[Path, Result]]) -> list[str]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,17 +12,17 @@ from sottovoce.core import check
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Columns, Json
 from sottovoce.core.round import History
+from sottovoce.experiment import store
+from sottovoce.experiment.evaluation import PrivateEvaluation
+from sottovoce.experiment.task import check_threshold
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.problems.federation import with_ones
 from sottovoce.problems.metrics import ALONE, class_numbers, decided, probabilities
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.schema import Schema
+from sottovoce.problems.schema.effects import Effect, effects
 from sottovoce.rules import Chosen
-
-if TYPE_CHECKING:
-    from sottovoce.experiment.evaluation import PrivateEvaluation
-    from sottovoce.problems.schema.effects import Effect
 
 _SHOWN = ("objective", "test_loss", "test_accuracy", "test_larger_class", "test_auc", "test_r2")
 
@@ -58,12 +58,12 @@ class Result:
     config: Json
     charges: Charges | None = None  # what the owners' ledgers were charged, where there are any
     metrics: Columns = field(default_factory=Columns)  # on test rows: one entry per run
-    evaluations: "tuple[PrivateEvaluation, ...]" = ()  # on held-out records: one per run, where that was asked for
+    evaluations: tuple[PrivateEvaluation, ...] = ()  # on held-out records: one per run, where that was asked for
     standard_errors: np.ndarray | None = field(default=None, kw_only=True)  # of the model: see `interval`
     layout: ClassVar[Layout] = "rows"
 
     @property
-    def evaluation(self) -> "PrivateEvaluation | None":
+    def evaluation(self) -> PrivateEvaluation | None:
         """The private estimate of the model's quality on held-out records; None if none was asked for, or answered."""
         rule = "this result holds several runs; evaluations has one estimate for each"
         check.require(len(self.evaluations) <= 1, "evaluation", rule, len(self.evaluations))
@@ -72,11 +72,8 @@ class Result:
     def __repr__(self) -> str:
         """What was trained, the last numbers that were measured, the guarantee, and why constants were chosen."""
         method = self.config.get("algorithm", {}).get("name", "a method")
-        ends = {name: self.history[name][-1] for name in self.history.columns} | {
-            name: values[-1] for name, values in self.metrics.items()
-        }
-        shown = [name for name in ends if name in _SHOWN or name.endswith(ALONE)]
-        last = ", ".join(f"{name.replace('_', ' ')} {ends[name]:.4g}" for name in shown)
+        shown = [name for name in self.ends if name in _SHOWN or name.endswith(ALONE)]
+        last = ", ".join(f"{name.replace('_', ' ')} {self.ends[name][-1]:.4g}" for name in shown)
         first = f"{type(self).__name__}: {method}, {self.rounds} rounds, a model of shape {self.model.shape}"
         lines = [first, last or "nothing was measured", f"privacy: {self.guarantee.short}", *self.remarks]
         return "\n  ".join(lines)
@@ -91,6 +88,12 @@ class Result:
     def runs(self) -> int:
         """How many runs were trained at once."""
         return 1 + int(max(self.history.columns.get("run", [0])))
+
+    @cached_property
+    def ends(self) -> dict[str, np.ndarray]:
+        """The last number in each column of the history, and what was measured on test rows: one entry per run."""
+        last = {name: self.history[name][-self.runs :] for name in self.history.columns}
+        return last | {name: np.array(values, dtype=np.float64) for name, values in self.metrics.items()}
 
     @cached_property
     def schema(self) -> Schema | None:
@@ -155,12 +158,9 @@ class Result:
         evaluated with (`Evaluation.threshold`), else 1/2.
         """
         kept = self.threshold if threshold is None else threshold
-        loss = self.objective.loss
         check.between("predict", 0, 1, threshold=kept)
-        two = kept == 0.5 or (loss.outputs == 1 and loss.probabilities)
-        rule = "a threshold is a probability of the second of two classes, by a logistic loss"
-        check.require(two, "predict", rule, kept, "Leave it out")
-        return decided(loss, scores, kept, self.calibration)
+        check_threshold("predict", self.objective.loss, kept)
+        return decided(self.objective.loss, scores, kept, self.calibration)
 
     def predict_proba(self, X: object) -> np.ndarray:
         """Probabilities of the classes, (runs?, rows, classes), as far as the noisy model knows them.
@@ -171,12 +171,9 @@ class Result:
 
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
         """The same for rows whose scores are known."""
-        loss = self.objective.loss
-        if not loss.probabilities:
-            raise check.InvalidInput(f"predict_proba: the {loss.name} loss has no probabilities. Use predict or scores")
+        loss, hint = self.objective.loss, "Use predict or scores"
         chances = probabilities(loss, self.calibration * scores)
-        assert chances is not None
-        return chances
+        return check.given(chances, "predict_proba", f"the {loss.name} loss has no probabilities", hint)
 
     @property
     def calibration(self) -> float:
@@ -188,7 +185,7 @@ class Result:
         """From which probability on the second of two classes is predicted: what the model was evaluated with."""
         return float(self.config.get("evaluate", {}).get("threshold", 0.5))
 
-    def effects(self) -> "dict[str, list[Effect]]":
+    def effects(self) -> dict[str, list[Effect]]:
         """By how much a score changes for each column and level, before a row is divided by its length.
 
         One list for the score of the second of two classes (or of a number); for several classes one for each.
@@ -198,18 +195,12 @@ class Result:
         outputs = self.objective.loss.outputs
         classes = [str(name) for name in schema.label.classes] if schema.label else []
         names = classes if outputs > 1 else [classes[1] if classes else "value"]
-        return {
-            name: self._effects_of(schema, weights)
-            for name, weights in zip(names, self.model.reshape(outputs, -1), strict=True)
-        }
+        of_scores = zip(names, self.model.reshape(outputs, -1), strict=True)
+        return {name: self._effects_of(schema, weights) for name, weights in of_scores}
 
-    def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
-        from sottovoce.problems.schema.effects import effects
-
+    def _effects_of(self, schema: Schema, weights: np.ndarray) -> list[Effect]:
         return effects(schema, weights)
 
     def save(self, path: str | Path) -> Path:
         """Write a run folder: config, history (Parquet), model, guarantee, charges. All of it, or nothing."""
-        from sottovoce.experiment import store
-
         return store.save(self, Path(path))

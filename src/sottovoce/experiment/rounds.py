@@ -138,6 +138,12 @@ class ClientRounds:
         sealed = {name: Sealed(array) for name, array in arrays.items()}
         broadcast = type(broadcast)(**{name: part.given for name, part in sealed.items()})
         oracle, releases = self.door.open(local, active, k, [zeros, *sealed.values()])
+
+        def alone(place: int) -> Visit:
+            one = np.array([place])
+            states, told = codec.rows(before, one), codec.rows(broadcast, one)
+            return self.visit(algorithm, states, told, local[one], active[..., one], k)
+
         return Visit(
             before=before,
             clients=len(local),
@@ -146,14 +152,7 @@ class ClientRounds:
             releases=releases,
             zeros=zeros.given,
             play=lambda states, f, release: algorithm.client(states, broadcast, self._site(local, k, f, release)),
-            alone=lambda place: self.visit(
-                algorithm,
-                codec.rows(before, np.array([place])),
-                codec.rows(broadcast, np.array([place])),
-                local[place : place + 1],
-                active[..., place : place + 1],
-                k,
-            ),
+            alone=alone,
         )
 
     def _site(

@@ -27,13 +27,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, cast
 
 from sottovoce.algorithms import ALGORITHMS, MaskedMoments
 from sottovoce.core import check
 from sottovoce.core.contract import Layout
 from sottovoce.core.histogram import Evaluation
-from sottovoce.core.participation import PARTICIPATION, Everyone, Participation, Schedule
+from sottovoce.core.participation import PARTICIPATION, Everyone, Schedule
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
@@ -56,19 +55,8 @@ MODES: dict[Layout, dict[str, type[PrivacyMode]]] = {
     "rows": {mode.mode: mode for mode in (Proven, Published, NoPrivacy)},
     "columns": {mode.mode: mode for mode in (ProvenColumns, Published, NoPrivacy)},
 }
-Scale = float | Literal["mean", "sum", "records"]  # of an objective, which checks it
-TABLES = (
-    "data",
-    "clients",
-    "schema",
-    "objective",
-    "algorithm",
-    "privacy",
-    "participation",
-    "evaluate",
-    "choice",
-    "run",
-)
+_OF_TASK = ("objective", "algorithm", "privacy", "participation", "evaluate", "choice")
+TABLES = ("data", "clients", "schema", *_OF_TASK, "run")
 
 
 @dataclass(frozen=True)
@@ -119,11 +107,11 @@ class Experiment:
             options = self.loader_options, self.partition_options
             return read_rows(self.source, self.task.objective.loss, *options, self.schema)
 
-    def with_task(self, task: Task, data: Data | None = None) -> "Experiment":
+    def with_task(self, task: Task) -> "Experiment":
         """Another task on the same rows (not read again)."""
-        other = replace(self, task=task)
-        if data is not None or "_data" in self.__dict__:
-            other.__dict__["_data"] = self._data if data is None else data
+        other = replace(self, task=task, settings=replace(self.settings, rounds=task.rounds))
+        if "_data" in self.__dict__:
+            other.__dict__["_data"] = self._data
         return other
 
     def chosen(self) -> "Experiment":
@@ -136,8 +124,7 @@ class Experiment:
         # As it is read from a saved run, so that noise is bound to the same: a 0 may stand for 0.0.
         table = {"name": task.algorithm.name, **toml.plain_fields(task.algorithm)}
         algorithm = toml.named(ALGORITHMS, "algorithm", table, self.file)
-        task = replace(task, algorithm=algorithm, objective=self.task.objective)
-        return replace(self, settings=replace(self.settings, rounds=task.rounds)).with_task(task, self._data)
+        return self.with_task(replace(task, algorithm=algorithm, objective=self.task.objective))
 
     def described(self) -> Tables:
         """The tables of this run with every default written out: what is saved, and what `load` reads back."""
@@ -150,7 +137,7 @@ class Experiment:
         run = toml.plain_fields(self.settings)
         federation = self.data().federation
         task = replace(self.task.settled(self.task.objective.on(federation)), objective=self.task.objective)
-        tables = toml.describe(task, federation, run["engine"]) | {"data": data, **prepared, "run": run}
+        tables = {"data": data, **toml.describe_task(task), "run": run, **prepared}
         if schema is not None:  # what is usual differs with a schema
             tables["objective"] = {"fit_intercept": False} | tables["objective"]
         return tables
@@ -163,7 +150,9 @@ class Experiment:
             return self.chosen().train(after_round, resume)
         data, settings, task = self.data(), self.settings, self.task
         with toml.placed_at(f"{self.file}, [participation]"):
-            _must_suit(task.participation, data.federation.n, settings.rounds)
+            looked_at = settings.rounds if isinstance(task.participation, Schedule) else 1  # a drawn one says as much
+            for _ in itertools.islice(task.participation.masks(data.federation.n, Streams(0)), looked_at):
+                pass  # a rule that does not suit this number of clients is refused before the first round
         with toml.placed_at(self.file):
             result = run_task(
                 task,
@@ -211,8 +200,7 @@ def build(tables: Tables, file: str, folder: Path = Path()) -> Experiment:
         column = bias or task.objective.intercept
         check.require(column, f"{file}, [algorithm]", "a base_rate needs rows with a constant column", hint=hint)
         known = schema or (Schema.bundled(source[0].name) if bias else None)
-        constant = 1.0 if known is None else constant_entry(known)
-        task = replace(task, rule=replace(task.rule, constant=constant))
+        task = replace(task, rule=replace(task.rule, constant=1.0 if known is None else constant_entry(known)))
     return Experiment(task, settings, *source, schema, file)
 
 
@@ -284,18 +272,11 @@ def build_objective(table: Json, where: str) -> Objective:
         names = toml.field_names(kind)
         return toml.from_table(kind, {key: value for key, value in table.items() if key in names}, where, name)
 
-    scale = cast(Scale, toml.fit_value(where, "scale", table.get("scale", "records"), str | float))
+    scale = toml.fit_value(where, "scale", table.get("scale", "records"), str | float)
     made = part(loss, loss.name), part(penalty, penalty.name)
     with toml.placed_at(where):
         flags = {name: toml.fit_value(where, name, table[name], bool) for name in intercept if name in table}
         return Objective(*made, scale, **flags)
-
-
-def _must_suit(participation: Participation, n: int, rounds: int) -> None:
-    """Find out before the first round whether the rule suits this number of clients."""
-    looked_at = rounds if isinstance(participation, Schedule) else 1  # a drawn round says as much as all
-    for _ in itertools.islice(participation.masks(n, Streams(0)), looked_at):
-        pass
 
 
 def folder_name(text: str) -> str:

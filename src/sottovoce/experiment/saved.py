@@ -56,20 +56,18 @@ def load_result(path: str | Path) -> Result:
 
 def _widths(config: Tables, objective: Objective, where: str) -> list[int]:
     """How many columns each party's model has; none where rows are split."""
-    schema = Schema.from_tables(config["schema"], f"{where}, [schema]") if "schema" in config else None
-    if schema is not None:
+    if "schema" in config:
+        schema = Schema.from_tables(config["schema"], f"{where}, [schema]")
         return [schema.part(party).width for party in schema.parties]
     data = config.get("data", {})
     widths = data.get("split") or []
     fits = isinstance(widths, list) and all(isinstance(width, int) and width > 0 for width in widths)
     check.require(fits, where, "[data] split must be the numbers of columns of the parties", widths)
-    holder = data.get("holder", 0)
-    return [width + (objective.intercept and m == holder) for m, width in enumerate(widths)]
+    return [width + (objective.intercept and m == data.get("holder", 0)) for m, width in enumerate(widths)]
 
 
 def load_parts(path: Path) -> Json:
     """The fields of a finished run's `Result` but for the objective, which may be code that no file brings along."""
-    form = folder_format(path)
     config = read_tables(path / store.CONFIG, TABLES)
     arrays, outcome = read_arrays(path / store.MODEL), read_json(path / store.SUMMARY)
     check.require("model" in arrays, str(path / store.MODEL), "must hold an array 'model'", sorted(arrays))
@@ -90,42 +88,27 @@ def load_parts(path: Path) -> Json:
         "rounds": rounds,
         "stopped": stopped,
         "config": config,
-        "charges": load_charges(path)[0] if form > 1 else None,
+        "charges": load_charges(path)[0],
         "metrics": _read_metrics(path / store.METRICS) if (path / store.METRICS).exists() else {},
         "evaluations": _read_evaluations(path / store.EVALUATION) if (path / store.EVALUATION).exists() else (),
     }
 
 
-def folder_format(path: Path) -> int:
-    """Which format a finished run folder has; one of a later version of this library is refused."""
-    if not (path / store.MANIFEST).exists():
-        rule = f"has {store.CHARGES} but no {store.MANIFEST}; it was taken away"
-        check.require(not (path / store.CHARGES).exists(), str(path), rule)
-        return 1
-    form = read_json(path / store.MANIFEST).get("format")
-    known = isinstance(form, int) and not isinstance(form, bool) and 1 < form <= store.FORMAT
-    rule = f"must be a run folder of format 1 to {store.FORMAT}"
-    check.require(known, str(path), rule, form, "Use a newer sottovoce")
-    assert isinstance(form, int)
-    return form
-
-
 def load_charges(path: Path) -> tuple[Charges | None, Json]:
     """What a finished run's ledgers were charged (None: it had none), and the seal beside it."""
-    file = read_json(path / store.CHARGES)
+    file, where = read_json(path / store.CHARGES), str(path / store.CHARGES)
     fits = file.keys() == {"charges", "seal"} and isinstance(file["seal"], dict)
-    check.require(fits, str(path / store.CHARGES), "must hold charges and their seal", sorted(file))
-    charges, where = file["charges"], str(path / store.CHARGES)
-    check.require(charges is None or isinstance(charges, dict), where, "charges must be an object or null")
-    return None if charges is None else Charges.from_dict(charges), file["seal"]
+    check.require(fits, where, "must hold charges and their seal", sorted(file))
+    fits = file["charges"] is None or isinstance(file["charges"], dict)
+    check.require(fits, where, "charges must be an object or null")
+    return None if file["charges"] is None else Charges.from_dict(file["charges"]), file["seal"]
 
 
 def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
     path = Path(path)
     must_be_unfinished(path)
-    where = str(path / store.CHECKPOINT)
-    arrays = read_arrays(path / store.CHECKPOINT)
+    where, arrays = str(path / store.CHECKPOINT), read_arrays(path / store.CHECKPOINT)
     rule = "belongs to another config or to other rows; put them back as they were, or start again without --resume"
     check.require(arrays.get("of", np.asarray("")).tolist() == store.identity(config, federation), where, rule)
     for name in store.COUNTERS:
@@ -134,13 +117,11 @@ def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, con
     task = task.settled(task.objective.on(federation))  # what a state looks like follows from the settled method
     like = task.algorithm.init_server(_hub(federation, task, config))
     server = codec.from_arrays(type(like), codec.under("server.", arrays), like=like)
-    columns = {name: column.tolist() for name, column in codec.under("history.", arrays).items()}
-    history = _history(columns, where)
+    history = _history({name: column.tolist() for name, column in codec.under("history.", arrays).items()}, where)
     counters = {name: arrays[name].item() for name in store.COUNTERS}
     check.whole(where, k=counters["k"])
-    return Checkpoint(
-        server=server, clients=codec.under("clients.", arrays), history=history, recorded=len(history), **counters
-    )
+    clients = codec.under("clients.", arrays)
+    return Checkpoint(server=server, clients=clients, history=history, recorded=len(history), **counters)
 
 
 def must_be_there(path: Path) -> None:
@@ -149,10 +130,14 @@ def must_be_there(path: Path) -> None:
 
 
 def must_be_finished(path: Path) -> None:
-    """Refuse a folder that holds no run, or one that is not finished."""
+    """Refuse a folder that holds no run, one that is not finished, or one of another format."""
     must_be_there(path)
     if (path / store.CHECKPOINT).exists():
         raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
+    rule, hint = f"must be a run folder of format {store.FORMAT}", "Use the version of sottovoce that wrote it"
+    check.require((path / store.MANIFEST).exists(), str(path), f"{rule}, and has no {store.MANIFEST}", hint=hint)
+    form = read_json(path / store.MANIFEST).get("format")
+    check.require(form == store.FORMAT, str(path), rule, form, hint)
 
 
 def must_be_unfinished(path: Path) -> None:
@@ -169,10 +154,9 @@ def _read_metrics(path: Path) -> Columns:
     fits = all(isinstance(values, list) and values for values in columns.values())
     check.require(fits, str(path), "must hold a list of numbers for each metric", sorted(columns))
     try:
-        tables = {name: np.array(values, dtype=np.float64).tolist() for name, values in columns.items()}
+        return {name: np.array(values, dtype=np.float64).tolist() for name, values in columns.items()}
     except (TypeError, ValueError):
         raise check.InvalidInput(f"{path}: must hold numbers") from None
-    return tables
 
 
 def _read_evaluations(path: Path) -> tuple[PrivateEvaluation, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from sottovoce.problems.vertical import Matrix, VerticalFederation, cut
 
 OWNER = "owner"  # the partition that follows the rows' own owners
 TestRows = np.ndarray | list[Matrix]  # where columns are split, a part for each party
-_NOT_DENSE = "dense"  # an option of some loaders; a run needs dense rows
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,7 @@ class Source:
             check.whole("data", **{f"split[{m}]": width for m, width in enumerate(self.split)})
             for key in ("clients", "partition", "row_bound", "shorten"):
                 check.require(not getattr(self, key), "data", f"split shares out columns: leave {key}, for rows, out")
-        distinct = len(set(self.labels)) == len(self.labels)
-        check.require(distinct, "data", "labels must be distinct", list(self.labels))
+        check.require(len(set(self.labels)) == len(self.labels), "data", "labels must be distinct", list(self.labels))
 
     @property
     def states_sizes(self) -> bool:
@@ -113,7 +112,7 @@ def read_source(table: Json, where: str, folder: Path, schema: Schema | None = N
     loader: Json = {}
     if "name" in table:
         name = choice(datasets.LOADERS, "data set", table, where)
-        loader = parameters(datasets.LOADERS[name], leave_out=(_NOT_DENSE,))
+        loader = parameters(datasets.LOADERS[name], leave_out=("dense",))  # a run needs dense rows
     sharing: Json = {}
     if "partition" in table:
         kind = choice([*PARTITIONS, OWNER], "partition", table, where, "partition")
@@ -148,8 +147,7 @@ def must_agree(table: Json, stated: Json, where: str) -> None:
 def _stated_by(schema: Schema, data: Json, where: str) -> Json:
     """What a schema says of [data]. Nothing else may be said there: a run that was saved says the same again."""
     check.require("csv" in data, where, "a [schema] goes with csv = a file")
-    rule = "the [schema] must say which column is the label"
-    label = check.given(schema.label, where, rule, hint="[schema.label]")
+    label = check.given(schema.label, where, "the [schema] must say which column is the label", "[schema.label]")
     stated: Json = {"label": label.column, "owner": schema.owner, "labels": list(class_texts(label))}
     for key in ("ranges", "row_bound", "shorten", "split"):
         check.require(not data.get(key), where, f"{key} does not go with a [schema], which prepares the rows")
@@ -166,13 +164,12 @@ def read_rows(
     source: Source, loss: Loss, loader_options: Json, partition_options: Json, schema: Schema | None = None
 ) -> Data:
     """Read the rows and share them out."""
-    labels: tuple[str, ...] = ()
+    labels = source.labels  # those that a schema states are there too
     if schema is not None and source.csv and schema.parties:
         return _split_rows(source, schema, loss)
     if schema is not None and source.csv:
         X, codes, groups = schema.encode(Path(source.csv))
-        y, labels = coded_labels(schema, codes, loss)
-        test, row_bound = None, schema.row_bound
+        y, test, row_bound = coded_labels(schema, codes, loss), None, schema.row_bound
     elif source.csv:
         path = Path(source.csv)
         X, texts, groups = read_csv(path, source.label, source.owner, source.ranges)
@@ -190,8 +187,7 @@ def read_rows(
             _everyone_keeps_rows(groups, train_rows)
         test = X[test_rows], y[test_rows]
         X, y, groups = X[train_rows], y[train_rows], None if groups is None else groups[train_rows]
-    if source.shorten:
-        assert row_bound is not None
+    if source.shorten and row_bound is not None:
         X, test = shorten_rows(X, row_bound), None if test is None else (shorten_rows(test[0], row_bound), test[1])
     if source.split:
         parties = VerticalFederation.from_columns(X, y, source.split)
@@ -217,12 +213,12 @@ def _split_rows(source: Source, schema: Schema, loss: Loss) -> Data:
     for key in ("clients", "partition"):
         check.require(not getattr(source, key), "data", f"the [schema] has parties: leave {key}, for rows, out")
     parts, codes = schema.encode_parts(Path(source.csv))
-    (y, labels), test = coded_labels(schema, codes, loss), None
+    y, test = coded_labels(schema, codes, loss), None
     if source.test is not None:
         train_rows, test_rows = datasets.split_rows(len(y), source.test, source.seed)
         test = list[Matrix](part[test_rows] for part in parts), y[test_rows]
         parts, y = [part[train_rows] for part in parts], y[train_rows]
-    return Data(VerticalFederation.of_schema(schema, parts, y), test, labels, schema)
+    return Data(VerticalFederation.of_schema(schema, parts, y), test, source.labels, schema)
 
 
 def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) -> datasets.Dataset:
@@ -235,17 +231,14 @@ def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) ->
         return loaded
     hint = "Give encoding = another preparation"
     check.require(not source.split, source.name, "split counts columns, and a schema encoded the rows", hint=hint)
-    assert loaded.schema.label is not None
-    label, test = loaded.schema.label, loaded.test
-    y, *more = [for_loss(label, (part + 1.0) / 2.0, loss) for part in (loaded.y, *([] if test is None else [test[1]]))]
-    return replace(loaded, y=y, test=None if test is None else (test[0], more[0]))
+    y, test = coded_labels(loaded.schema, (loaded.y + 1.0) / 2.0, loss), loaded.test
+    test = None if test is None else (test[0], coded_labels(loaded.schema, (test[1] + 1.0) / 2.0, loss))
+    return replace(loaded, y=y, test=test)
 
 
-def coded_labels(schema: Schema, codes: np.ndarray | None, loss: Loss) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The labels of a table as the loss wants them, from what its schema made of them; and the classes."""
-    assert schema.label is not None
-    assert codes is not None
-    return for_loss(schema.label, codes, loss), class_texts(schema.label)
+def coded_labels(schema: Schema, codes: np.ndarray | None, loss: Loss) -> np.ndarray:
+    """The labels of a table as the loss wants them, from what its schema made of them."""
+    return for_loss(cast(Label, schema.label), cast(np.ndarray, codes), loss)
 
 
 def for_loss(label: Label, y: np.ndarray, loss: Loss) -> np.ndarray:
@@ -268,8 +261,7 @@ def _everyone_keeps_rows(owners: np.ndarray, train_rows: np.ndarray) -> None:
     without = np.setdiff1d(owners, owners[train_rows]).tolist()
     others = f" (and {len(without) - 1} other owners)" if len(without) > 1 else ""
     rule = f"test takes all rows of owner {without[0] if without else ''!r}{others}, who would have none to train on"
-    hint = "Give a smaller test, or leave the rows of that owner out"
-    check.require(not without, "data", rule, hint=hint)
+    check.require(not without, "data", rule, hint="Give a smaller test, or leave the rows of that owner out")
 
 
 def _groups(source: Source, partition_options: Json, y: np.ndarray, owners: np.ndarray | None) -> np.ndarray:

@@ -7,7 +7,7 @@ there, so a crash at any moment leaves the last good state.
 
 `manifest.json` names the folder's format and the SHA-256 of every file; `charges.json` holds what the owners' ledgers
 were charged, and a seal that ties it to this config, this model and its private estimates. `sottovoce verify` checks
-both. Folders of format 1 have neither: they are read, and cannot be verified.
+both.
 """
 
 import hashlib
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
 GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS = "guarantee.json", "guarantee.txt", "summary.json", "versions.json"
 CHARGES, MANIFEST, METRICS, EVALUATION = "charges.json", "manifest.json", "metrics.json", "evaluation.json"
+NEEDED = (CONFIG, HISTORY, MODEL, GUARANTEE, GUARANTEE_TEXT, SUMMARY, VERSIONS, CHARGES)  # in every finished run
 SEALED = {CONFIG: "config", MODEL: "model", EVALUATION: "evaluation"}
 COEFFICIENTS = "coefficients.csv"
 FORMAT = 2
@@ -104,31 +105,24 @@ def _contents(result: "Result", more: Mapping[str, bytes]) -> dict[str, bytes]:
     if result.evaluations:
         contents[EVALUATION] = whole_files.json_bytes({"runs": [each.to_dict() for each in result.evaluations]})
     charged = None if result.charges is None else result.charges.to_dict()
-    seal = seal_of(contents, result.charges)
-    contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal})
+    contents[CHARGES] = whole_files.json_bytes({"charges": charged, "seal": seal_of(contents, result.charges)})
     digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in sorted(contents)}
     return contents | {MANIFEST: whole_files.json_bytes({"format": FORMAT, "files": digests})}
 
 
 def summary(result: "Result") -> Json:
     """A finished run in a few plain numbers: means over its runs, with standard deviations if there are several."""
-    history, runs = result.history, result.runs
+    guarantee, runs = result.guarantee, result.runs
     numbers: Json = {
         "method": result.config["algorithm"]["name"],
         "rounds": result.rounds,
         "stopped": result.stopped,
         "runs": runs,
-        "privacy": result.guarantee.short,
-        "epsilon": result.guarantee.epsilon,
-        "delta": result.guarantee.delta,
-        "unit": result.guarantee.unit,
-        "observer": result.guarantee.observer,
+        "privacy": guarantee.short,
+        **{name: getattr(guarantee, name) for name in ("epsilon", "delta", "unit", "observer")},
     }
-    ends = {name: history[name][-runs:] for name in history.columns} | {
-        name: np.array(values, dtype=np.float64) for name, values in result.metrics.items() if name != "test_confusion"
-    }
-    for name, last in ends.items():
-        if name not in ("run", "round", "answered") and not name.startswith("epsilon"):
+    for name, last in result.ends.items():
+        if name not in ("run", "round", "answered", "test_confusion") and not name.startswith("epsilon"):
             mean = float(last.mean())
             numbers[name] = int(mean) if name.startswith("bytes") and mean.is_integer() else mean
             with np.errstate(invalid="ignore"):  # a run that went to infinity has no spread
@@ -209,9 +203,7 @@ def _parquet(history: History, private: set[str]) -> bytes:
 
     sink = io.BytesIO()
     table = pa.table({name: pa.array(column) for name, column in history.columns.items()})
-    marked = [
-        field.with_metadata({"released": "no: read off private rows"}) if field.name in private else field
-        for field in table.schema
-    ]
+    mark = {"released": "no: read off private rows"}
+    marked = [field.with_metadata(mark) if field.name in private else field for field in table.schema]
     parquet.write_table(table.cast(pa.schema(marked)), sink)
     return sink.getvalue()

@@ -61,8 +61,7 @@ def opened(clients: "ClientRounds", down: State, k: int, total: np.ndarray, answ
     least, roster = _least(clients), len(answered)
     count = int(answered.sum())
     check.require(count >= least, "sums", f"a sum must be over at least {least} of the {roster} clients", count)
-    upload = read(clients.task.algorithm.up, _readings(clients, down, k), total[None], answered)
-    return Exchange(upload, answered)
+    return Exchange(read(clients.task.algorithm.up, _readings(clients, down, k), total[None], answered), answered)
 
 
 def only_the_sum(clients: "ClientRounds", down: State, k: int, sent: Exchange) -> Exchange:
@@ -76,9 +75,7 @@ def only_the_sum(clients: "ClientRounds", down: State, k: int, sent: Exchange) -
 
 
 def _least(clients: "ClientRounds") -> int:
-    privacy = cast(Proven, clients.task.privacy)  # no other mode has sums
-    assert privacy.least is not None  # settled by `among`
-    return privacy.least
+    return cast(int, cast(Proven, clients.task.privacy).least)  # no other mode has sums; settled by `among`
 
 
 def _readings(clients: "ClientRounds", down: State, k: int) -> dict[str, Reading]:

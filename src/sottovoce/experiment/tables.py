@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from sottovoce.core.plain import Json
 from sottovoce.core.toml import parse_toml
 from sottovoce.core.toml import to_toml as to_toml
 from sottovoce.experiment.task import Task
-from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import WithIntercept
 
@@ -31,25 +30,19 @@ if TYPE_CHECKING:
 
 _LARGEST_FILE = 16 * 2**20  # bytes of TOML; a recorded schedule of a long run is the only large thing in one
 Built = TypeVar("Built")
-Value = TypeVar("Value")
 Tables = dict[str, Json]
-
-
-def describe(task: Task, federation: FederatedData, engine: str) -> Tables:
-    """The tables of a run on arrays, as plain values: enough to know what was done, without the rows themselves."""
-    return {"data": federation.to_table(), **describe_task(task), "run": {"engine": engine}}
+_hints = cache(get_type_hints)
 
 
 def describe_task(task: Task) -> Tables:
-    """The tables of a task, [run] left out."""
-    choice = {} if task.chosen is None else {"choice": plain_fields(task.chosen)}
+    """The tables of a task as plain values: [data] and [run] left out."""
     return {
         "objective": describe_objective(task.objective),
         "algorithm": {"name": task.algorithm.name, **plain_fields(task.algorithm)},
         "privacy": {"mode": task.privacy.mode, **plain_fields(task.privacy)},
         "participation": {"name": task.participation.name, **plain_fields(task.participation)},
         **({} if task.evaluate is None else {"evaluate": plain_fields(task.evaluate)}),
-        **choice,
+        **({} if task.chosen is None else {"choice": plain_fields(task.chosen)}),
     }
 
 
@@ -119,11 +112,6 @@ def from_table(kind: type[Built], table: Json, where: str, name: str = "", also:
         return kind(**values)
 
 
-@cache
-def _hints(kind: type) -> dict[str, object]:
-    return get_type_hints(kind)
-
-
 @contextmanager
 def placed_at(where: str) -> Iterator[None]:
     """Errors about values in a file begin with their place there; a table is not named twice."""
@@ -143,11 +131,7 @@ def field_names(kind: object) -> list[str]:
 _WORDS: dict[type, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
-@overload
-def fit_value(where: str, name: str, value: object, hint: type[Value]) -> Value: ...
-@overload
-def fit_value(where: str, name: str, value: object, hint: object) -> object: ...
-def fit_value(where: str, name: str, value: object, hint: object) -> object:
+def fit_value(where: str, name: str, value: object, hint: object) -> Any:
     """`value` as the type `hint` (whole numbers serve as numbers, lists as tuples), or an error that says which."""
     try:
         return _as(value, hint)

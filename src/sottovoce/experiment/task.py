@@ -23,6 +23,7 @@ from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, Published, VerticalPrivacy
 from sottovoce.privacy.noise_key import NoiseKey
 from sottovoce.problems.federation import FederatedData
+from sottovoce.problems.losses import Loss
 from sottovoce.problems.objective import Objective
 from sottovoce.problems.penalties import WithIntercept
 from sottovoce.problems.rows.held_out import number_of_classes
@@ -93,8 +94,7 @@ class Task:
     @property
     def split(self) -> Split | None:
         """Who has which columns, if the method asks for their products; None if it does not."""
-        algorithm = self.algorithm
-        return algorithm.split if isinstance(algorithm, MaskedMoments) else None
+        return self.algorithm.split if isinstance(self.algorithm, MaskedMoments) else None
 
     @property
     def masked_moments(self) -> MaskedMoments:
@@ -190,9 +190,8 @@ class Task:
         if not isinstance(privacy, Proven):
             algorithm, rounds = rules.without_noise(loss, bound)
             return replace(self, algorithm=algorithm, rounds=min(rounds, rule.most or rounds), rule=None)
-        gaussian = privacy.mechanism == "gaussian"
-        hint = "Name a method with its constants and rounds"
-        check.require(gaussian, "rules", "are for Gaussian noise", privacy.mechanism, hint)
+        mechanism, hint = privacy.mechanism, "Name a method with its constants and rounds"
+        check.require(mechanism == "gaussian", "rules", "are for Gaussian noise", mechanism, hint)
         epsilon, sizes = privacy.epsilon if epsilon is None else epsilon, self.training_sizes(sizes)
         if self.evaluate is not None:
             epsilon *= float(np.sqrt(1 - self.evaluate.share))  # nearly what is left of mu² for training
@@ -218,9 +217,8 @@ class Task:
             rule.name,
             rule.most,
         )
-        privacy = replace(privacy, clip=choice.clip)
-        chosen = replace(self, algorithm=choice.algorithm, rounds=choice.rounds, privacy=privacy)
-        return replace(chosen, rule=None, chosen=choice.chosen)
+        clipped = replace(self, privacy=replace(privacy, clip=choice.clip), rule=None)
+        return replace(clipped, algorithm=choice.algorithm, rounds=choice.rounds, chosen=choice.chosen)
 
     def check(self, layout: Layout) -> None:
         """Refuse parts that do not fit each other, or data that are split in this way."""
@@ -266,15 +264,10 @@ class Task:
         check.require(self.algorithm.layout == "rows", "evaluate", "is for rows, and columns are split here")
         hint = "For numbers, measure on public test rows"
         check.require(loss.classification, "evaluate", "counts classes, and this loss is for numbers", loss.name, hint)
-        plain = loss.outputs > 1 or not loss.probabilities
-        assert self.evaluate is not None
-        moved = plain and self.evaluate.threshold != 0.5
-        rule = "a threshold is a probability of the second of two classes, by a logistic loss"
-        check.require(not moved, "evaluate", rule, self.evaluate.threshold, "Leave it out")
+        check_threshold("evaluate", loss, cast(Evaluation, self.evaluate).threshold)
         rule = "counts of held-out records are not summed yet; use observer='server', or public test rows"
         check.require(not privacy.sums, "evaluate", rule, "sums")
-        proved = privacy.promise in ("none", "record") and getattr(privacy, "mechanism", "gaussian") == "gaussian"
-        if not proved:
+        if privacy.promise not in ("none", "record") or getattr(privacy, "mechanism", "gaussian") != "gaussian":
             raise check.NoGuarantee(
                 "evaluate: noisy counts are proven for Proven(unit='record') with Gaussian noise, and need none with "
                 "NoPrivacy(); there is no proof for this privacy mode, unit or noise"
@@ -305,11 +298,9 @@ class Task:
 
     def shape(self, columns: int, samples: int) -> AnswerShape:
         """How long answers are."""
-        loss = self.objective.loss
-        split = self.split
+        loss, split = self.objective.loss, self.split
         dim = samples if self.algorithm.layout == "columns" else loss.model_size(columns)
-        dim = dim if split is None else split.size
-        return AnswerShape(dim, columns, loss.slope_at_zero)
+        return AnswerShape(dim if split is None else split.size, columns, loss.slope_at_zero)
 
     def key(self, streams: Streams, digests: np.ndarray, events: tuple[Event, ...], *more: object) -> NoiseKey:
         """What noise is bound to: the task, and the digests of each client's own data."""
@@ -332,6 +323,13 @@ class Task:
         if isinstance(self.privacy, Published):
             unmet += self.privacy.unmet(row_bound)
         return terms | {"unmet": tuple(unmet)}
+
+
+def check_threshold(who: str, loss: Loss, threshold: float) -> None:
+    """Refuse a threshold of a loss that has none."""
+    usable = threshold == 0.5 or (loss.outputs == 1 and loss.probabilities)
+    rule = "a threshold is a probability of the second of two classes, by a logistic loss"
+    check.require(usable, who, rule, threshold, "Leave it out")
 
 
 def warn_about_delta(privacy: PrivacyMode, federation: FederatedData) -> None:

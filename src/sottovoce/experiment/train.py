@@ -18,7 +18,7 @@ from sottovoce.experiment.parties import LocalParties
 from sottovoce.experiment.public_test import checked
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.rounds import Ledgers
-from sottovoce.experiment.tables import describe
+from sottovoce.experiment.tables import describe_task
 from sottovoce.experiment.task import Engine, Task, warn_about_delta
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
@@ -43,8 +43,7 @@ def local_clients(
 
     `ledgers`: a folder, or open ones; `kept_split`: what a checkpoint kept of which records are held out.
     """
-    check.of_kind("train", "federation", federation, FederatedData,
-                  "Federation.from_arrays(X, y, groups)")  # fmt: skip
+    check.of_kind("train", "federation", federation, FederatedData, "Federation.from_arrays(X, y, groups)")
     task = task.for_layout(federation.layout)
     task.check(federation.layout)
     data = task.objective.on(federation, blanks=getattr(task.privacy, "relation", "") == "add-remove")
@@ -77,8 +76,7 @@ def open_ledgers(
 ) -> Ledgers | None:
     """What answers are charged to: files in a folder, ledgers that are open already, or memory."""
     if privacy.budget is None:
-        rule = f"ledgers are for privacy 'proven'; {type(privacy).__name__} has no budget"
-        check.require(ledgers is None, who, rule)
+        check.require(ledgers is None, who, f"ledgers are for privacy 'proven'; {type(privacy).__name__} has no budget")
         return None
     budget = Budget(*privacy.budget)
     if ledgers is None:
@@ -88,8 +86,8 @@ def open_ledgers(
         return OwnerLedgers.open(ledgers, federation.names, federation.data(), budget, run)
     if federation.layout == "columns":
         raise check.InvalidInput("train: where columns are split, ledgers must be a folder, got open ones")
-    same = ledgers.budget == budget
-    check.require(same, "train", f"open ledgers must have the budget of the run, {budget}", ledgers.budget)
+    rule = f"open ledgers must have the budget of the run, {budget}"
+    check.require(ledgers.budget == budget, "train", rule, ledgers.budget)
     return ledgers
 
 
@@ -173,12 +171,8 @@ def train(
     '1 (δ=1e-05) per record, server sees all messages, simulated noise'
     """
     check.whole("train", record_every=record_every, **({} if rounds is None else {"rounds": rounds}))
-    task = replace(
-        Task.of(algorithm, objective, privacy, rounds),
-        participation=participation,
-        engine=engine,
-        evaluate=evaluation(evaluate),
-    )
+    asked = Task.of(algorithm, objective, privacy, rounds)
+    task = replace(asked, participation=participation, engine=engine, evaluate=evaluation(evaluate))
     return run_task(task, federation, seed, runs, test, record_every, measure_training, ledgers, resume, after_round)
 
 
@@ -213,10 +207,9 @@ def run_task(
         outcome = settled.play(clients, streams, resume, record_every, after_round)
         run_table = {"rounds": settled.rounds, "seed": seed, "runs": runs or 0, "record_every": record_every}
         asked = replace(settled, objective=task.objective)  # what was asked for, with what followed from it
-        config = describe(asked, federation, getattr(clients.exact, "engine", task.engine))
-        config["run"] |= {
-            name: value for name, value in run_table.items() if value is not None
-        }  # no seed that was drawn
+        stated = {name: value for name, value in run_table.items() if value is not None}  # no seed that was drawn
+        engine = {"engine": getattr(clients.exact, "engine", task.engine)}
+        config = {"data": federation.to_table(), **describe_task(asked), "run": engine | stated}
         result = replace(clients.result(outcome, config, lasting), objective=task.objective)
         if clients.ledger is not None:
             clients.ledger.finished()  # all rounds are done: kept answers are not needed any more
@@ -241,7 +234,5 @@ def _seed_to_resume(resume: Checkpoint, seed: int | None, privacy: PrivacyMode, 
             "train: a run with secure noise, or without a stated seed, cannot be resumed from memory: answers given "
             "after the checkpoint would go uncounted. Keep ledgers=FOLDER, where they stay counted, or start anew"
         )
-    if seed is None or resume.seed is None:
-        return resume.seed if seed is None else seed
-    check.require(seed == resume.seed, "train", "resume needs the seed of the run")
-    return seed
+    check.require(None in (seed, resume.seed) or seed == resume.seed, "train", "resume needs the seed of the run")
+    return resume.seed if seed is None else seed

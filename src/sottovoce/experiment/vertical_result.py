@@ -7,7 +7,7 @@ some of the columns, needs nobody's answer. That is post-processing, so it costs
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -22,10 +22,8 @@ from sottovoce.experiment.tables import describe_objective, named
 from sottovoce.problems.federation import with_ones
 from sottovoce.problems.penalties import Penalty, WithIntercept
 from sottovoce.problems.schema import Schema
+from sottovoce.problems.schema.effects import Effect
 from sottovoce.problems.vertical import matrices, summed_scores
-
-if TYPE_CHECKING:
-    from sottovoce.problems.schema.effects import Effect
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,7 +116,7 @@ class VerticalResult(Result):
         """How many columns of ones party m adds to its rows: one for the intercept, if it holds the labels."""
         return int(self.objective.intercept and m == self.config.get("data", {}).get("holder", 0))
 
-    def _effects_of(self, schema: Schema, weights: np.ndarray) -> "list[Effect]":
+    def _effects_of(self, schema: Schema, weights: np.ndarray) -> list[Effect]:
         """Those of each party's columns, before it scales its own part of a row."""
         self._released()
         parts = enumerate(schema.parties)
@@ -126,14 +124,12 @@ class VerticalResult(Result):
         return [each for of_party in effects for each in of_party]
 
     def _released(self) -> np.ndarray:
-        if self.model.shape[-1] == 0 and self.rounds == 0:
-            raise check.NoGuarantee(f"predict: there is no model, {self.stopped}")
-        if self.model.shape[-1] == 0:
-            raise check.NoGuarantee(
-                "predict: no model was released, so no score of a new row is covered by the guarantee. Train with "
-                "ProvenColumns(model=True)"
-            )
-        return self.model
+        if self.model.shape[-1] > 0:
+            return self.model
+        kept_back = "no model was released, so no score of a new row is covered by the guarantee"
+        hint = "Train with ProvenColumns(model=True)"
+        why = f"{kept_back}. {hint}" if self.rounds else f"there is no model, {self.stopped}"
+        raise check.NoGuarantee(f"predict: {why}")
 
 
 RESULTS: dict[Layout, type[Result]] = {"rows": Result, "columns": VerticalResult}

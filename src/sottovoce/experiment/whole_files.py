@@ -148,16 +148,11 @@ def disk(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, check.SottovoceError):
             raise
-        advice = {
-            errno.ENOSPC: "free some space, or choose another folder",
-            errno.EDQUOT: "free some space, or choose another folder",
-            errno.ENOTEMPTY: "choose another folder",
-            errno.EEXIST: "choose another folder",
-        }.get(error.errno or 0, "choose a folder you may write to")
-        reason = (error.strerror or str(error)).lower()
-        raise StoreError(
-            f"{path}: cannot be written ({reason}); nothing was left half written. Try: {advice}"
-        ) from None
+        full, taken = error.errno in (errno.ENOSPC, errno.EDQUOT), error.errno in (errno.ENOTEMPTY, errno.EEXIST)
+        where = "another folder" if full or taken else "a folder you may write to"
+        advice = f"free some space, or choose {where}" if full else f"choose {where}"
+        what = f"cannot be written ({(error.strerror or str(error)).lower()}); nothing was left half written"
+        raise StoreError(f"{path}: {what}. Try: {advice}") from None
 
 
 # -------------------------------------------------------------------------------------------------- what files contain
@@ -227,8 +222,7 @@ def _read_array(file: IO[bytes], size: int, where: str) -> np.ndarray:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_columns, dtype = read(file)
     check.require(not dtype.hasobject, where, "must be plain numbers or text", str(dtype))
-    check.require(
-        file.tell() + math.prod(shape) * dtype.itemsize == size, where, f"must fill its {size} bytes exactly", shape
-    )
+    fills = file.tell() + math.prod(shape) * dtype.itemsize == size
+    check.require(fills, where, f"must fill its {size} bytes exactly", shape)
     content = file.read()  # to its end, where its checksum is compared
     return np.ndarray(shape, dtype, content, order="F" if by_columns else "C").copy(order="K")

@@ -38,18 +38,10 @@ def choose(problem: Problem, progress: Progress = lambda what, done, of: None) -
         except (NoGuarantee, InvalidInput) as refusal:
             left_out.append(f"{name}: {refusal}")
     progress("other methods", len(others), len(others))
-    best = world.optimum()
-    return Plan(
-        problem,
-        task,
-        trials[0].spread,
-        world.quality(best),
-        world.auc(best),
-        world.constant(),
-        problem.events(task)[-1].noise_multiplier,
-        (trials[0], *sorted(trials[1:], key=lambda trial: -trial.mean)),
-        tuple(left_out),
-    )
+    best, noise = world.optimum(), problem.events(task)[-1].noise_multiplier
+    yardsticks = world.quality(best), world.auc(best), world.constant()
+    tried = (trials[0], *sorted(trials[1:], key=lambda trial: -trial.mean))
+    return Plan(problem, task, trials[0].spread, *yardsticks, noise, tried, tuple(left_out))
 
 
 def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Plan:
@@ -84,8 +76,8 @@ def _is_proven(name: str, problem: Problem) -> bool:
 
 def _tried(task: Task, world: World, problem: Problem, runs: int) -> Trial:
     """How good the models of `runs` seeds are."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about delta: said once, in `words.reasons`; about methods that are not chosen
+    # Warnings about delta are said once, in `words.reasons`; others are about methods that are not chosen.
+    with warnings.catch_warnings(action="ignore"):
         simulated = problem.simulated(task)
         models = run_task(simulated, world.federation, problem.seed, runs, measure_training=False).model
     return Trial(task, tuple(map(world.quality, models)), tuple(map(world.auc, models)))

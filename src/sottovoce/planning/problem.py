@@ -135,8 +135,7 @@ class Problem:
 
     def task(self, method: str) -> Task:
         """What the rules choose: the constants of a method, or with "auto" the method too."""
-        rule = Rule(method, self.balance if method in LEANING else None)
-        task = Task.by_rule(rule, self.objective, self.privacy)
+        task = Task.by_rule(Rule(method, self.balance if method in LEANING else None), self.objective, self.privacy)
         return task.ruled(np.array(self.sizes), self.columns, self.longest)
 
     def events(self, task: Task) -> tuple[Event, ...]:
@@ -148,8 +147,8 @@ class Problem:
         privacy = replace(cast(Proven, task.privacy), noise="seeded")  # as much noise, and much quicker
         planned, fewer = self.events(replace(task, privacy=privacy)), len(self.simulated_sizes)
         if privacy.sums and fewer < len(self.sizes):
-            privacy = replace(privacy, roster=None, least=None, colluders=0 if privacy.colluders == 0 else None)
-            privacy = privacy.among(fewer)
+            colluders = 0 if privacy.colluders == 0 else None
+            privacy = replace(privacy, roster=None, least=None, colluders=colluders).among(fewer)
         share = sum(self.simulated_sizes) / sum(self.sizes[:fewer])
         if privacy.unit == "record" and share < 1:
             asks, spent = task.asks(), Counter[Event]()

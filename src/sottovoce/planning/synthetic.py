@@ -49,8 +49,7 @@ class World:
             return None
         scores = loss.scores(self.test, model)
         scores = scores if loss.outputs == 1 else scores[:, 1] - scores[:, 0]
-        order = np.argsort(scores)
-        negative, positive = self.truth[order].T
+        negative, positive = self.truth[np.argsort(scores)].T
         return float((positive * (np.cumsum(negative) - negative / 2)).sum() / (positive.sum() * negative.sum()))
 
     def constant(self) -> float:

@@ -1,5 +1,7 @@
 """What `sottovoce plan` says: why a setting was chosen, what cannot be known, and all of it as plain values."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from sottovoce.core.plain import Json
@@ -28,91 +30,82 @@ def reasons(plan: Plan) -> list[str]:
     return [*_choice(plan), *_noise(plan), *_expectation(plan), *_limits(plan)]
 
 
-def _choice(plan: Plan) -> list[str]:
+def _choice(plan: Plan) -> Iterator[str]:
     task, others, chosen = plan.task, plan.trials[1:], plan.chosen
     setting = f"{method(task)}, clip {plan.privacy.clip:.3g}, {task.rounds} rounds"
-    why = f"{chosen.why[:1].upper()}{chosen.why[1:]}"
-    sentences = [f"Chosen by rule, from sizes and the budget: {setting}. {why}."]
+    yield f"Chosen by rule, from sizes and the budget: {setting}. {chosen.why[:1].upper()}{chosen.why[1:]}."
     if chosen.warning:
-        sentences.append(chosen.warning)
+        yield chosen.warning
     if others:
         best = max(others, key=lambda trial: trial.mean)
-        sentences.append(
+        yield (
             f"Tried on synthetic rows of this shape with {REPEATS} seeds; {len(others)} other methods by their own "
             f"rules with one seed each, of which {method(best.task)} was best, {best.mean:.1%}."
         )
-    return sentences
 
 
-def _noise(plan: Plan) -> list[str]:
+def _noise(plan: Plan) -> Iterator[str]:
     privacy, clients = plan.privacy, len(plan.problem.sizes)
     message = "upload" if privacy.unit == "client" else "answer"
-    sentences = [
-        f"Clip: {privacy.clip:.3g}, by the loss and the bound on rows.",
+    yield f"Clip: {privacy.clip:.3g}, by the loss and the bound on rows."
+    yield (
         f"Noise: {plan.noise_multiplier:.4g} times the sensitivity, a deviation of {plan.noise_std:.3g} on each "
         f"coordinate of a client's {message} and of {plan.noise_std / np.sqrt(clients):.2g} on the mean over {clients} "
-        "clients.",
-    ]
+        "clients."
+    )
     if privacy.sums:  # who is trusted for what
-        sentences.append(
+        yield (
             f"Only sums are seen: over at least {privacy.least} of {privacy.roster} clients, of which at most "
             f"{privacy.colluders} share what they know with the server. The noise of {privacy.honest} honest ones "
             f"hides a {privacy.unit}, so each adds 1/√{privacy.honest} of what it would add if every message were seen."
         )
-    return sentences
 
 
-def _expectation(plan: Plan) -> list[str]:
+def _expectation(plan: Plan) -> Iterator[str]:
     target, mean = plan.problem.target, float(plan.expected.mean)
-    sentences = [
+    yield (
         f"Expected {measure(plan.problem.objective)}: {mean:.1%}, against {plan.without_privacy:.1%} without privacy; "
         f"privacy costs {100 * plan.loss:.1f} points. A constant prediction reaches {plan.constant:.1%}."
-    ]
+    )
     auc = plan.trials[0].auc
     if auc is not None and plan.auc_without_privacy is not None:
-        sentences.append(f"Expected AUC: {auc:.3f}, against {plan.auc_without_privacy:.3f} without privacy.")
+        yield f"Expected AUC: {auc:.3f}, against {plan.auc_without_privacy:.3f} without privacy."
     if plan.losses:
         low, high = (100 * loss for loss in (min(plan.losses), max(plan.losses)))
-        sentences.append(
-            f"On {len(plan.losses)} other sets of synthetic rows (--seed) it cost {low:.1f} to {high:.1f} points."
-        )
+        yield f"On {len(plan.losses)} other sets of synthetic rows (--seed) it cost {low:.1f} to {high:.1f} points."
     if plan.independent is not None:
         private, exact = plan.independent
-        sentences.append(
+        yield (
             f"That is for correlated columns, as most tables have. For independent ones: {private:.1%} against "
             f"{exact:.1%}, {100 * (exact - private):.1f} points."
         )
     if target is not None and mean < target:
         enough = plan.sufficient_epsilon
         more = "none of the budgets tried does" if enough is None else f"this setting would with epsilon = {enough:g}"
-        sentences.append(f"The target of {target:.1%} is NOT reached with epsilon = {plan.privacy.epsilon:g}; {more}.")
-    return sentences
+        yield f"The target of {target:.1%} is NOT reached with epsilon = {plan.privacy.epsilon:g}; {more}."
 
 
-def _limits(plan: Plan) -> list[str]:
-    problem, delta, sentences = plan.problem, plan.privacy.delta, []
-    simulated, sizes = problem.simulated_sizes, problem.sizes
+def _limits(plan: Plan) -> Iterator[str]:
+    delta, simulated, sizes = plan.privacy.delta, plan.problem.simulated_sizes, plan.problem.sizes
     if len(simulated) < len(sizes):
-        sentences.append(
+        yield (
             f"Simulated {len(simulated)} of {len(sizes)} clients, to be quick: with all of them noise averages out "
             "better, so expect more than is said here."
         )
     elif sum(simulated) < sum(sizes):
-        sentences.append(
-            f"Simulated {sum(simulated)} of {sum(sizes)} rows, to be quick, under the noise that all of them will have."
-        )
+        some = f"Simulated {sum(simulated)} of {sum(sizes)} rows"
+        yield f"{some}, to be quick, under the noise that all of them will have."
     if plan.privacy.unit == "record" and delta >= 1 / max(sizes):
-        sentences.append(
+        yield (
             f"delta = {delta:g} is not below 1/rows of the largest client: such a delta would allow giving one "
             "record away; use a smaller one."
         )
-    return [*sentences, *(f"Left out {each}" for each in plan.left_out)]
+    yield from (f"Left out {each}" for each in plan.left_out)
 
 
 def to_dict(plan: Plan) -> Json:
     """Plain values, for JSON."""
     problem, target, independent = plan.problem, plan.problem.target, plan.independent
-    keys = ("expected", "without_privacy")
     return {
         "clients": len(problem.sizes),
         "rows": int(sum(problem.sizes)),
@@ -136,7 +129,7 @@ def to_dict(plan: Plan) -> Json:
         "warning": plan.chosen.warning,
         "expected_loss": plan.loss,
         "losses_in_other_worlds": list(plan.losses),
-        "independent_columns": None if independent is None else dict(zip(keys, independent, strict=True)),
+        "independent_columns": independent and {"expected": independent[0], "without_privacy": independent[1]},
         "curve": [{"epsilon": epsilon, "expected": quality} for epsilon, quality in plan.curve],
         "tried": [
             {

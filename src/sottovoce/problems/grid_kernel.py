@@ -14,10 +14,10 @@ import numpy as np
 from numba import njit, types
 
 from sottovoce.core.compiling import Kernel, compile_for
-from sottovoce.problems.kernels import _FAST, _clamped, _slope
+from sottovoce.problems.slopes import FAST, clamped, slope_of
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _margin(X, row, w, run, place):
     margin = 0.0
     for k in range(X.shape[1]):
@@ -51,8 +51,8 @@ def _sums_for(code: int, norm: int) -> FunctionType:
                 for row in range(starts[place, 0], starts[place, 1]):
                     if keep.size and not keep[sample, firsts[place] + row - starts[place, 0]]:
                         continue
-                    slope = _slope(code, parameter, y[row], _margin(X, row, w, at, point))
-                    factor = _clamped(slope, caps[row], 0.0) * factors[place]
+                    slope = slope_of(code, parameter, y[row], _margin(X, row, w, at, point))
+                    factor = clamped(slope, caps[row], 0.0) * factors[place]
                     if careful == 0:
                         fine &= _added(X, row, factor, norm, total) <= most
                     elif _added(X, row, factor, norm, spare) <= most:

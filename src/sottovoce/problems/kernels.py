@@ -7,7 +7,6 @@ Import this module only where it is needed: it loads Numba, and the first use on
 # pyright: basic
 
 import functools
-import math
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -16,24 +15,14 @@ from numba import njit, types
 
 from sottovoce.core.arrays import CACHE_LINE
 from sottovoce.core.compiling import Kernel, compile_for
+from sottovoce.problems.slopes import FAST, LOGISTIC_32, clamped, clip_softmax, slope_of, softmax_slopes
 from sottovoce.problems.vectors import add_rows, collect, dots, spread
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
 NUMBERS_PER_BLOCK = 2048  # in rows that stay in the nearest cache while all runs use them
 WIDE = 512  # bytes of a row: few longer ones stay in the nearest cache
-LEAST_SQUARE = 2.0**-900  # a sum of squares above this has lost nothing that counts to underflow
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
 SOFTMAX = 1  # the code of the loss with several margins
-LOGISTIC_32 = -1  # of the logistic loss of float32 numbers, in this file alone
-
-_LOG2_HIGH, _LOG2_LOW = 6.93145751953125e-1, 1.42860682030941723212e-6  # together log 2; k times the first is exact
-_TAYLOR = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
-_TAYLOR_32, _ONE_32 = tuple(np.float32(number) for number in _TAYLOR[-8:]), np.float32(1.0)
-_CONSTANTS_32 = tuple(map(np.float32, (88, -87, 1.5 * 2.0**23, 1 / math.log(2), 0.693359375, -2.12194440e-4)))
-
-# The flags that assume no NaN and no infinity stay off: the clamp must notice a margin that has overflowed. Every
-# function states its flags: one that does not may be compiled with those of its first caller.
-_FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 
 
 class Blocks(NamedTuple):
@@ -81,118 +70,7 @@ def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
     )
 
 
-@njit(fastmath={"contract"}, error_model="numpy")
-def _exp(x):
-    """e^x to all digits but the last. With a call to the C library a loop could not work on several numbers at once.
-
-    x = k log 2 + r with a whole k, which adding 3·2^51 leaves in the last digits; then a Taylor polynomial of r, and k
-    is added to the exponent. Where e^x is not a normal number, the nearest one that is; NaN stays NaN.
-    """
-    if x > 709.0:
-        x = 709.0
-    if x < -708.0:
-        x = -708.0
-    rounded = x * (1 / math.log(2)) + 1.5 * 2.0**52
-    k = rounded - 1.5 * 2.0**52
-    r = (x - k * _LOG2_HIGH) - k * _LOG2_LOW
-    a, b, c, d, e, f, g, h, i, j, m, n, o, p = _TAYLOR
-    e_r = ((((((a * r + b) * r + c) * r + d) * r + e) * r + f) * r + g) * r + h
-    e_r = (((((e_r * r + i) * r + j) * r + m) * r + n) * r + o) * r + p
-    return e_r * np.int64((np.float64(rounded).view(np.int64) + np.int64(1023)) << np.int64(52)).view(np.float64)
-
-
-@njit(fastmath={"contract"}, error_model="numpy")
-def _exp_in_float32(x):
-    """The same in float32: twice as many numbers at once, in half as many steps."""
-    a, b, c, d, e, f, g, h = _TAYLOR_32
-    top, bottom, magic, over_log2, high, low = _CONSTANTS_32
-    if x > top:
-        x = top
-    if x < bottom:
-        x = bottom
-    rounded = x * over_log2 + magic
-    k = rounded - magic
-    r = (x - k * high) - k * low
-    e_r = ((((((a * r + b) * r + c) * r + d) * r + e) * r + f) * r + g) * r + h
-    return e_r * np.int32((np.float32(rounded).view(np.int32) + np.int32(127)) << np.int32(23)).view(np.float32)
-
-
-@njit(fastmath={"contract"}, error_model="numpy", inline="always")
-def _slope(code, parameter, label, margin):
-    """Derivative of a loss of one margin (`Loss.code`)."""
-    if code == 0:  # logistic
-        slope = -label / (1.0 + _exp(label * margin))
-    elif code == LOGISTIC_32:
-        slope = -label / (_ONE_32 + _exp_in_float32(label * margin))
-    elif code == 2:  # squared
-        slope = margin - label
-    elif code == 3:  # Huber
-        slope = min(max(margin - label, -parameter), parameter)
-    elif code == 5:  # linear, of audits
-        slope = -parameter * np.sign(label)
-    else:  # smoothed hinge
-        slope = -label * min(max((1.0 - label * margin) / parameter, 0.0), 1.0)
-    return slope
-
-
-@njit(fastmath=_FAST, error_model="numpy")
-def _softmax_slopes(label, margin, which):
-    """Turn the margins margin[which] of a row into the derivatives of its loss, in place."""
-    top = margin[which, 0]
-    for c in range(1, margin.shape[1]):
-        top = max(top, margin[which, c])
-    rivals = 0.0  # summed apart from the label's own, so that a small 1 - p_label keeps its digits
-    for c in range(margin.shape[1]):
-        margin[which, c] = math.exp(margin[which, c] - top)
-        if c != label:
-            rivals += margin[which, c]
-    total = rivals + margin[which, label]
-    for c in range(margin.shape[1]):
-        margin[which, c] /= total
-    margin[which, label] = -rivals / total
-
-
-@njit(fastmath={"contract"}, error_model="numpy")
-def _clamped(slope, cap, zero):
-    """`slope` cut off at ±cap, and 0 if it is NaN: by comparisons, since min and max would let NaN through."""
-    low = slope if slope <= cap else cap
-    both = low if low >= -cap else -cap
-    return both if slope == slope else zero
-
-
-@njit(fastmath={"contract", "reassoc"}, error_model="numpy")
-def _clip_softmax(slope, which, cap, norm, room):
-    """The slopes of a row scaled down so that their norm is at most `cap`, and 0 if one is NaN.
-
-    Sums may be taken in any order, but no flag allows another formula: `room` covers the rounding of this one.
-    """
-    size = 0.0
-    if norm == 1:
-        for c in range(slope.shape[1]):
-            size += abs(slope[which, c])
-    else:
-        for c in range(slope.shape[1]):
-            size += slope[which, c] * slope[which, c]
-        size = math.sqrt(size) if size > LEAST_SQUARE else _small_norm(slope, which, size)
-    if size <= cap * (1.0 - room):
-        return
-    factor = cap / size * (1.0 - room) if size < math.inf else 0.0
-    for c in range(slope.shape[1]):
-        slope[which, c] = slope[which, c] * factor if factor > 0.0 else 0.0
-
-
-@njit(fastmath={"contract"}, error_model="numpy")
-def _small_norm(slope, which, size):
-    """The norm of slopes so small that a square may underflow; NaN stays NaN."""
-    top, square = 0.0, 0.0
-    for c in range(slope.shape[1]):
-        top = max(top, abs(slope[which, c]))
-    for c in range(slope.shape[1]):
-        square += (slope[which, c] / top) ** 2 if top > 0.0 else 0.0
-    return top * math.sqrt(square) if size == size else size
-
-
-@njit(fastmath=_FAST, error_model="numpy", inline="always")
+@njit(fastmath=FAST, error_model="numpy", inline="always")
 def _dots(X, row, partner, w, at, c):
     u, v = 0.0, 0.0
     for k in range(X.shape[1]):
@@ -201,7 +79,7 @@ def _dots(X, row, partner, w, at, c):
     return u, v
 
 
-@njit(fastmath=_FAST, error_model="numpy", inline="always")
+@njit(fastmath=FAST, error_model="numpy", inline="always")
 def _add(sums, to, c, u, v, X, row, partner):
     for k in range(X.shape[1]):
         sums[to[0], to[1], c, k] += u * X[row, k] + v * X[partner, k]
@@ -214,8 +92,8 @@ def _add_chosen(X, y, caps, code, parameter, kind, lanes, room, keep, to_keep, r
     for row in range(rows[0], rows[1]):
         if keep[row + to_keep]:
             (margin,) = dots(X, (row,), point, lanes)
-            slope = kind(_slope(code, parameter, kind(y[row]), margin))
-            slope = _clamped(slope, kind(caps[row]), kind(0.0)) if len(caps) else slope
+            slope = kind(slope_of(code, parameter, kind(y[row]), margin))
+            slope = clamped(slope, kind(caps[row]), kind(0.0)) if len(caps) else slope
             add_rows(X, (row,), (slope,), total, lanes)
 
 
@@ -245,10 +123,10 @@ def _add_all(X, y, caps, code, parameter, kind, most, at_once, pairs, lanes, roo
             for i in range(count):
                 bounds[i] = own_caps[i]
             for i in range(whole):
-                slopes[i] = _clamped(kind(_slope(code, parameter, labels[i], slopes[i])), bounds[i], kind(0.0))
+                slopes[i] = clamped(kind(slope_of(code, parameter, labels[i], slopes[i])), bounds[i], kind(0.0))
         else:
             for i in range(whole):
-                slopes[i] = _slope(code, parameter, labels[i], slopes[i])
+                slopes[i] = slope_of(code, parameter, labels[i], slopes[i])
         slopes[count], slopes[count + 1], slopes[count + 2] = 0.0, 0.0, 0.0
         for i in range(0, count, 4):
             a, b, c, d = low + i, min(low + i + 1, last), min(low + i + 2, last), min(low + i + 3, last)
@@ -263,7 +141,7 @@ def _room(count, kind):
     return numbers[first : first + count]
 
 
-@njit(fastmath=_FAST, error_model="numpy", inline="always")
+@njit(fastmath=FAST, error_model="numpy", inline="always")
 def _kept(keep, sample, row, partner, to_keep):
     """Which rows of a pair count; a last row without a partner is its own partner, which does not count."""
     second = partner > row
@@ -272,7 +150,7 @@ def _kept(keep, sample, row, partner, to_keep):
     return keep[sample, row + to_keep], second and keep[sample, partner + to_keep]
 
 
-@njit(fastmath=_FAST, error_model="numpy")
+@njit(fastmath=FAST, error_model="numpy")
 def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slopes, sums, to):
     """The same for softmax; `slopes` has room for the outputs of a pair of rows."""
     for row in range(rows[0], rows[1], 2):
@@ -281,11 +159,11 @@ def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slo
         if first or second:
             for c in range(w.shape[2]):
                 slopes[0, c], slopes[1, c] = _dots(X, row, partner, w, at, c)
-            _softmax_slopes(int(y[row]), slopes, 0)
-            _softmax_slopes(int(y[partner]), slopes, 1)
+            softmax_slopes(int(y[row]), slopes, 0)
+            softmax_slopes(int(y[partner]), slopes, 1)
             if len(caps):
-                _clip_softmax(slopes, 0, caps[row], norm, room)
-                _clip_softmax(slopes, 1, caps[partner], norm, room)
+                clip_softmax(slopes, 0, caps[row], norm, room)
+                clip_softmax(slopes, 1, caps[partner], norm, room)
             for c in range(w.shape[2]):
                 u, v = slopes[0, c] if first else 0.0, slopes[1, c] if second else 0.0
                 _add(sums, to, c, u, v, X, row, partner)
@@ -384,7 +262,7 @@ def gradients(stored: str, terms: str, code: int, blocks: Blocks) -> Kernel:
         *(given(whole, 2), types.Array(real, 4, "C"), whole, whole),  # chunks, sums, begin, end
     )
     if code == SOFTMAX:
-        return compile_for(signature, _several_margins, fastmath=_FAST)
+        return compile_for(signature, _several_margins, fastmath=FAST)
     return compile_for(signature, _one_margin(code, terms, blocks), fastmath={"contract"})  # `vectors` has the order
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from sottovoce.core.files import packaged_text
 from sottovoce.core.plain import Json
 from sottovoce.report import style
-from sottovoce.report.style import ON_WHITE, REFERENCE, styles
 from sottovoce.report.tables import emphasised, print_table
 
 if TYPE_CHECKING:
@@ -29,24 +28,19 @@ _HOW = {
 
 def print_rows(rows: Sequence["Row"]) -> None:
     """The table of `sottovoce audit --papers`."""
-    cells = (
-        [row.method, row.claim, f"{row.claimed:.4g}", row.shown, _verdict(row.verdict, row.refuted)] for row in rows
-    )
+    cells = ([row.method, row.claim, f"{row.claimed:.4g}", row.shown, _verdict(row.verdict)] for row in rows)
     print_table(["method", "claim", "claimed ε", "found ε", "verdict"], cells, {"method", "claim", "verdict"})
 
 
 def print_checks(checks: Sequence["Check"]) -> None:
     """What was looked at besides ε."""
     headings = ["path", "check", "seen", "promised", "verdict"]
-    cells = (
-        [one.path, one.name, one.seen, one.promised, _verdict(one.verdict, one.verdict != "not refuted")]
-        for one in checks
-    )
+    cells = ([one.path, one.name, one.seen, one.promised, _verdict(one.verdict)] for one in checks)
     print_table(headings, cells, headings)
 
 
-def _verdict(verdict: str, alarming: bool) -> "str | Text":
-    return emphasised(verdict, alarming=True) if alarming else verdict
+def _verdict(verdict: str) -> "str | Text":
+    return verdict if verdict == "not refuted" else emphasised(verdict, alarming=True)
 
 
 def markdown(rows: Sequence["Row"]) -> str:
@@ -63,7 +57,7 @@ def markdown(rows: Sequence["Row"]) -> str:
 
 def figure(rows: Sequence["Row"]) -> bytes:
     """Found against claimed ε, one line per row, as PNG. Colours tell verdicts here, not methods."""
-    fine, refuted = ON_WHITE[:2]
+    fine, refuted = style.ON_WHITE[:2]
     wall = 4 * max((row.found for row in rows if math.isfinite(row.found)), default=1.0)
     with style.new_figure(9.0, 1.2 + 0.27 * len(rows)) as drawn:
         axes = drawn.add_subplot()
@@ -87,15 +81,14 @@ def membership_figure(curve: "Curve", summary: Json) -> bytes:
         axes = drawn.add_subplot()
         least = 1 / max(summary["members"], summary["others"])
         false, true = (np.maximum(part, least) for part in (curve.false_positives, curve.true_positives))
-        (look,) = styles([method])
+        (look,) = style.styles([method])
         axes.plot(false, true, color=look.on_white, label=f"{method}, area {curve.area:.3f}")
         rates = np.geomspace(least, 1, 200)
-        axes.plot(rates, rates, label="guessing", **REFERENCE)
+        axes.plot(rates, rates, label="guessing", **style.REFERENCE)
         if summary["epsilon"] is not None:
             allowed = np.minimum(1, np.exp(min(summary["epsilon"], 50)) * rates + summary["delta"])
-            axes.plot(
-                rates, allowed, color="0.35", linestyle="--", label=f"most that ε = {summary['epsilon']:.3g} allows"
-            )
+            label = f"most that ε = {summary['epsilon']:.3g} allows"
+            axes.plot(rates, allowed, color="0.35", linestyle="--", label=label)
         axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
         axes.set(xlabel="false positive rate", ylabel="true positive rate")
         axes.legend(loc="lower right", fontsize=8)

@@ -1,6 +1,6 @@
 """What the charts of a report show, as plain numbers: lines, some with bands around them, which `page.js` draws."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,17 +53,15 @@ def _drawn(groups: Sequence[Repetitions], column: str) -> list[tuple[Repetitions
     return [(group, look) for group, look in zip(groups, styles_of(groups), strict=True) if group.has(column)]
 
 
-def progress_charts(groups: Sequence[Repetitions]) -> list[Chart]:
+def progress_charts(groups: Sequence[Repetitions]) -> Iterator[Chart]:
     """Accuracy, loss and objective over rounds."""
-    charts = []
     for measure in MEASURES:
         lines = [_mean_line(group, measure.column, look) for group, look in _drawn(groups, measure.column)]
         title = f"{measure.words[0].upper()}{measure.words[1:]} over rounds"
         private = any(measure.column in private_columns(group.first) for group in groups)
         levels = _larger_class(groups) if measure is MEASURES[0] else []
         shown = {"percent": measure.percent, "private": private, "levels": levels}
-        charts.append(Chart(measure.column, title, measure.words, lines, **shown))
-    return _with_lines(charts)
+        yield Chart(measure.column, title, measure.words, lines, **shown)
 
 
 def _larger_class(groups: Sequence[Repetitions]) -> list[dict[str, float | str]]:
@@ -74,11 +72,7 @@ def _larger_class(groups: Sequence[Repetitions]) -> list[dict[str, float | str]]
 
 def spending_charts(groups: Sequence[Repetitions]) -> list[Chart]:
     """The epsilon spent so far, over rounds; and that of every client at the end."""
-    return _with_lines([_spending_chart(groups), _clients_chart(groups)])
-
-
-def _with_lines(charts: Sequence[Chart]) -> list[Chart]:
-    return [chart for chart in charts if chart.lines]
+    return [_spending_chart(groups), _clients_chart(groups)]
 
 
 def _spending_chart(groups: Sequence[Repetitions]) -> Chart:
@@ -114,16 +108,14 @@ def _clients_chart(groups: Sequence[Repetitions]) -> Chart:
     return Chart("clients", title, "ε spent", lines, x=x, zero=True)
 
 
-def bytes_charts(groups: Sequence[Repetitions]) -> list[Chart]:
+def bytes_charts(groups: Sequence[Repetitions]) -> Iterator[Chart]:
     """Megabytes sent since the start, by all clients together and to them."""
-    charts = []
     for column, words in (("bytes_up", "Sent by the clients"), ("bytes_down", "Sent to the clients")):
         lines = [
             _line(group.name, look, group.rounds, group.values(column).mean(axis=1) / 1e6)
             for group, look in _drawn(groups, column)
         ]
-        charts.append(Chart(column, f"{words}, all together", "megabytes so far", lines, zero=True))
-    return _with_lines(charts)
+        yield Chart(column, f"{words}, all together", "megabytes so far", lines, zero=True)
 
 
 def rows_of(chart: Chart) -> tuple[list[str], list[list[str]]]:

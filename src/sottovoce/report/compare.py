@@ -14,8 +14,7 @@ from sottovoce.experiment import run_file, store, whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import LEVEL, Repetitions, interval, paired
 from sottovoce.experiment.run_file import Experiment
-from sottovoce.report import figures
-from sottovoce.report import page as report
+from sottovoce.report import figures, page
 from sottovoce.report.numbers import MEASURES, METRICS
 from sottovoce.report.runs import flat_settings
 
@@ -28,15 +27,13 @@ def run(files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Call
     check.require(len(files) >= 2, "compare", "needs at least two run files", len(files))
     check.require(seeds >= 2, "compare", "seeds must be >= 2: one value has no spread", seeds)
     experiments = {name: _load(file, seeds, seed) for name, file in zip(_names(files), files, strict=True)}
-    groups = []
     with whole_files.new_folder(path) as folder:
-        for name, each in experiments.items():
-            groups.append(_trained(name, each, folder / name, progress))
+        groups = [_trained(name, each, folder / name, progress) for name, each in experiments.items()]
         comparison = compared(groups)
         for entry, file in zip(comparison["runs"], files, strict=True):
             entry["file"] = file.name
         figure = figures.differences(groups)
-        made = {NUMBERS: whole_files.json_bytes(comparison), PAGE: report.page(groups).encode()}
+        made = {NUMBERS: whole_files.json_bytes(comparison), PAGE: page.page(groups).encode()}
         whole_files.write_files(folder, made | ({} if figure is None else {FIGURE: figure}))
     return comparison
 

@@ -5,6 +5,7 @@ The card says what a model is for, what it was trained on, what is promised, how
 
 import json
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from sottovoce.core.plain import Json
 from sottovoce.experiment.publishable import released
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.whole_files import finite
-from sottovoce.problems.schema import Schema
 from sottovoce.report import words
 from sottovoce.report.numbers import MEASURES, METRICS, of_parties_alone
 from sottovoce.report.tables import markdown_table
@@ -87,17 +87,21 @@ def model_card(result: Result, purpose: str = "") -> str:
     )
 
 
-def _data(result: Result) -> list[str]:
+def _data(result: Result) -> Iterator[str]:
     data, schema = result.config.get("data", {}), result.schema
     owners = len(result.guarantee.epsilon_of_client)
     source = f"The data set {data['name']!r}." if data.get("name") else "Rows of their owners, which stay with them."
-    texts = [source + (f" {owners} owners took part." if owners else "")]
+    yield source + (f" {owners} owners took part." if owners else "")
     if schema is None:
-        return [*texts, "Rows were prepared before training; this run does not say how."]
+        yield "Rows were prepared before training; this run does not say how."
+        return
     dropped = f" Left out: {', '.join(schema.drop)}." if schema.drop else ""
-    texts.append(f"A public schema, stated and not read off the rows, says what they hold.{dropped}")
+    yield f"A public schema, stated and not read off the rows, says what they hold.{dropped}"
     rows = [[f"`{name}`", *_stated(column.to_table())] for name, column in schema.columns.items()]
-    return [*texts, markdown_table(["column", "kind", "stated"], rows), *_label(schema)]
+    yield markdown_table(["column", "kind", "stated"], rows)
+    if schema.label is not None:
+        what = "a number" if schema.label.range else " or ".join(f"`{name}`" for name in schema.label.classes)
+        yield f"What is predicted: `{schema.label.column}`, {what}."
 
 
 def _stated(table: Json) -> tuple[str, str]:
@@ -111,44 +115,32 @@ def _stated(table: Json) -> tuple[str, str]:
     return "category", ", ".join(f"`{level}`" for level in table[kind]) + gaps
 
 
-def _label(schema: Schema) -> list[str]:
-    if schema.label is None:
-        return []
-    what = "a number" if schema.label.range else " or ".join(f"`{name}`" for name in schema.label.classes)
-    return [f"What is predicted: `{schema.label.column}`, {what}."]
-
-
-def _model(result: Result) -> list[str]:
+def _model(result: Result) -> Iterator[str]:
     method, loss = result.config.get("algorithm", {}).get("name", "a method"), result.objective.loss.name
-    texts = [f"Linear, {loss} loss, trained with {method} in {result.rounds} rounds."]
+    yield f"Linear, {loss} loss, trained with {method} in {result.rounds} rounds."
     if result.schema is None or result.model.ndim > 1 or not result.model.size:
-        return texts
-    texts.append(words.EFFECTS)
+        return
+    yield words.EFFECTS
     for name, effects in result.effects().items():
         rows = [[f"`{each.column}`", each.what, f"{each.change:+.4g}"] for each in effects]
-        texts.append(f"Score of `{name}`:")
-        texts.append(markdown_table(["column", "for", "change"], rows))
-    return texts
+        yield f"Score of `{name}`:"
+        yield markdown_table(["column", "for", "change"], rows)
 
 
-def _privacy(result: Result) -> list[str]:
+def _privacy(result: Result) -> Iterator[str]:
     guarantee = result.guarantee
-    texts = [f"**{words.headline(guarantee)}.**", *words.meaning(guarantee)]
+    yield f"**{words.headline(guarantee)}.**"
+    yield from words.meaning(guarantee)
     if guarantee.noise.startswith("simulation"):
-        texts.append("A simulation: whoever has the seed of the run can compute its noise and take it off again.")
+        yield "A simulation: whoever has the seed of the run can compute its noise and take it off again."
     if guarantee.not_covered:
-        texts.append("Not covered:\n\n" + "\n".join(f"- {each}" for each in guarantee.not_covered))
-    return texts
+        yield "Not covered:\n\n" + "\n".join(f"- {each}" for each in guarantee.not_covered)
 
 
 def _quality(result: Result) -> list[str]:
-    public = released(result)
-    ends = {name: values[-1] for name, values in {**public.history.columns, **public.metrics}.items() if len(values)}
-    shown = [
-        [each.words, each.text(float(ends[each.column]))]
-        for each in (*MEASURES, *METRICS, *of_parties_alone(ends))
-        if each.column in ends
-    ]
+    ends = {name: values[-1] for name, values in released(result).ends.items() if len(values)}
+    known = [each for each in (*MEASURES, *METRICS, *of_parties_alone(ends)) if each.column in ends]
+    shown = [[each.words, each.text(float(ends[each.column]))] for each in known]
     texts = ["Measured on public test rows:", markdown_table(["measure", "value"], shown)] if shown else []
     for evaluation in result.evaluations[:1]:
         rows = [list(line) for line in evaluation.lines()]

@@ -15,7 +15,6 @@ from sottovoce.experiment.result import Result
 from sottovoce.report import style
 from sottovoce.report.charts import styles_of
 from sottovoce.report.numbers import LARGER, MEASURES
-from sottovoce.report.style import REFERENCE, Style, styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,11 +46,11 @@ def convergence(
     with style.new_figure(5.2 * len(panels), 4.0) as figure:
         for place, column in enumerate(panels, start=1):
             axes = figure.add_subplot(1, len(panels), place)
-            for (name, history), look in zip(histories.items(), styles(list(histories)), strict=True):
+            for (name, history), look in zip(histories.items(), style.styles(list(histories)), strict=True):
                 if column in history.columns:
                     _mean_and_band(axes, history, column, name, look)
             if references is not None and column in references:
-                axes.axhline(references[column], label=reference_name, **REFERENCE)
+                axes.axhline(references[column], label=reference_name, **style.REFERENCE)
             axes.set(xlabel="rounds", ylabel=_LABELS[column])
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
             axes.margins(x=0.01)
@@ -71,7 +70,7 @@ def of_run(result: Result) -> dict[str, bytes]:
     return {store.FIGURE: convergence({result.config["algorithm"]["name"]: result.history}, levels, LARGER.words)}
 
 
-def _mean_and_band(axes: "Axes", history: History, column: str, name: str, look: Style) -> None:
+def _mean_and_band(axes: "Axes", history: History, column: str, name: str, look: style.Style) -> None:
     rounds = np.unique(history["round"])
     values = history[column].reshape(len(rounds), -1)
     axes.plot(rounds, values.mean(axis=1), label=name, markevery=max(1, len(rounds) // 10), **look.line())
@@ -98,13 +97,13 @@ def differences(groups: Sequence[Repetitions]) -> bytes | None:
             left.set_xlabel(f"{measure.words}{', %' if measure.percent else ''}{' (not released)' if private else ''}")
             apart = [paired(groups[0], group, column) for group in groups[1:]]
             _whiskers(right, apart, names[1:], looks[1:], scale)
-            right.axvline(0.0, **REFERENCE)
+            right.axvline(0.0, **style.REFERENCE)
             right.set_xlabel(f"difference to {names[0]}{', points' if measure.percent else ''}")
         return style.image(figure)
 
 
 def _whiskers(
-    axes: "Axes", intervals: Sequence[Interval | None], names: Sequence[str], looks: Sequence[Style], scale: float
+    axes: "Axes", intervals: Sequence[Interval | None], names: Sequence[str], looks: Sequence[style.Style], scale: float
 ) -> None:
     for place, (one, look) in enumerate(zip(intervals, looks, strict=True)):
         if one is not None and np.isfinite([one.low, one.high]).all():
@@ -139,7 +138,7 @@ def plan(numbers: Json) -> bytes:
 
 
 def _by_budget(axes: "Axes", numbers: Json) -> None:
-    (look,), best = styles([numbers["algorithm"]["name"]]), numbers["without_privacy"]
+    (look,), best = style.styles([numbers["algorithm"]["name"]]), numbers["without_privacy"]
     budgets = [point["epsilon"] for point in numbers["curve"]]
     losses = [100 * (best - point["expected"]) for point in numbers["curve"]]
     axes.plot(budgets, losses, label="the chosen setting", **look.line())
@@ -147,7 +146,7 @@ def _by_budget(axes: "Axes", numbers: Json) -> None:
     axes.plot(yours, [100 * numbers["expected_loss"]], "o", color="black", label="your budget")
     axes.plot(yours * len(others), others, "x", color="black", label="on other synthetic rows")
     if numbers["target"] is not None:
-        axes.axhline(100 * (best - numbers["target"]), label="the target", **REFERENCE)
+        axes.axhline(100 * (best - numbers["target"]), label="the target", **style.REFERENCE)
     axes.set_xscale("log")
     axes.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
     axes.set_ylim(bottom=min(0.0, *losses))
@@ -157,10 +156,10 @@ def _by_budget(axes: "Axes", numbers: Json) -> None:
 def _by_rounds(axes: "Axes", numbers: Json) -> None:
     tried = numbers["tried"][:_SHOWN_METHODS]
     methods = [trial["algorithm"]["name"] for trial in tried]
-    for trial, look in zip(tried, styles(methods), strict=True):
+    for trial, look in zip(tried, style.styles(methods), strict=True):
         axes.plot([trial["rounds"]], [trial["mean"]], label=trial["algorithm"]["name"], **look.line())
-    axes.axhline(numbers["without_privacy"], label="without privacy", **REFERENCE)
-    axes.axhline(numbers["constant"], label="a constant prediction", **{**REFERENCE, "linestyle": ":"})
+    axes.axhline(numbers["without_privacy"], label="without privacy", **style.REFERENCE)
+    axes.axhline(numbers["constant"], label="a constant prediction", **style.REFERENCE)
     axes.set_xscale("log")
     ticks = sorted({trial["rounds"] for trial in tried})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])

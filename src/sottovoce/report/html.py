@@ -18,11 +18,8 @@ def element(name: str, /, *children: str | Iterable[str], **attributes: str) -> 
 
 
 def joined(*children: str | Iterable[str]) -> Markup:
-    parts: list[str] = []
-    for child in children:
-        for each in [child] if isinstance(child, str) else child:
-            parts.append(each if isinstance(each, Markup) else html.escape(each))
-    return Markup("".join(parts))
+    flat = (each for child in children for each in ([child] if isinstance(child, str) else child))
+    return Markup("".join(each if isinstance(each, Markup) else html.escape(each) for each in flat))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Markup:

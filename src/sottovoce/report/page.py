@@ -4,7 +4,7 @@ Everything in a run folder is outside input: text goes through `report/html.py`,
 content security policy allows our own two scripts, by their hashes, and no connection at all.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from sottovoce.experiment.repetitions import Repetitions, interval, paired, pool
 from sottovoce.experiment.tables import to_toml
 from sottovoce.privacy.guarantee import Guarantee
 from sottovoce.report import charts, numbers, words
-from sottovoce.report.charts import Chart
 from sottovoce.report.html import Markup, allowed, data, element, filled, joined, script, table
 from sottovoce.report.numbers import LARGER, MEASURES, METRICS, Measure, of_parties_alone
 from sottovoce.report.runs import read, run_folders
@@ -54,16 +53,19 @@ def page(groups: Sequence[Repetitions], title: str = "") -> str:
     library, code = get_plotlyjs(), packaged_text("report", "page.js")
     kind = "Report on" if len(groups) == 1 else "Comparison of"
     heading = title or f"{kind} {_listed(group.name for group in groups)}"
-    progress, traffic = charts.progress_charts(groups), charts.bytes_charts(groups)
-    spending = charts.spending_charts(groups)
+    kinds = charts.progress_charts, charts.spending_charts, charts.bytes_charts
+    progress, spending, traffic = ([chart for chart in made(groups) if chart.lines] for made in kinds)
+    sent = (
+        f"{one.name}: {_size(one, 'bytes_up')} by the clients, {_size(one, 'bytes_down')} to them" for one in groups
+    )
     sections = (
         ("short", "In short", _short(groups)),
         ("privacy", "Privacy", joined(_promises(groups), _panels(spending, _spending_note(groups, spending)))),
         ("quality", "How good the model is", _quality(groups)),
         ("training", "How training went", _panels(progress, _training_notes(groups))),
         *(("model", "The model", shown) for shown in [_models(groups)] if shown),
-        ("traffic", "What was sent", _panels(traffic, element("p", _traffic(groups)))),
-        ("repeat", "How to repeat it", joined(_repeat(group) for group in groups)),
+        ("traffic", "What was sent", _panels(traffic, element("p", f"{_listed(sent)}."))),
+        ("repeat", "How to repeat it", joined(*map(_repeat, groups))),
     )
     links = [element("li", element("a", name, href=f"#{key}")) for key, name, _ in sections]
     inside = (
@@ -113,16 +115,10 @@ def _short(groups: Sequence[Repetitions]) -> Markup:
         return joined(_cards(groups[0]), _stopped(groups))
     measures = [measure for measure in MEASURES if any(group.has(measure.column) for group in groups)]
     headings = ["run", "privacy", *(_marked(measure, groups) for measure in measures), "rounds", "sent up"]
-    rows = [
-        [
-            group.name,
-            words.headline(group.guarantee),
-            *(_end(group, measure) for measure in measures),
-            _rounds(group),
-            _size(group, "bytes_up"),
-        ]
-        for group in groups
-    ]
+    rows = []
+    for group in groups:
+        ends = [_end(group, measure) for measure in measures]
+        rows.append([group.name, words.headline(group.guarantee), *ends, _rounds(group), _size(group, "bytes_up")])
     caption = "At the end of training" + (", with 95 % intervals of the mean" if _repeated(groups) else "")
     return joined(table(headings, rows, caption), _differences(groups), _stopped(groups))
 
@@ -133,17 +129,15 @@ def _cards(group: Repetitions) -> Markup:
     for measure in MEASURES:
         if group.has(measure.column):
             mean, _, limits = _end(group, measure).partition("\n(")
-            note = (
-                f"95 % interval over {len(group.keys)} seeds: {limits.rstrip(')')}" if limits else "on public test rows"
-            )
+            over = f"95 % interval over {len(group.keys)} seeds: {limits.rstrip(')')}"
+            note = over if limits else "on public test rows"
             private = measure.column in private_columns(group.first)
             if measure is MEASURES[0] and group.has(LARGER.column):
                 note = f"{note}; the larger class has {_end(group, LARGER)} of them"
             cards.append((measure.words, mean, words.PRIVATE if private else note))
     repeated = f", repeated {len(group.keys)} times" if len(group.keys) > 1 else ""
     cards.append(("rounds", _rounds(group), f"{group.first.config['algorithm']['name']}{repeated}"))
-    clients = _clients(group)
-    if clients:
+    if clients := _clients(group):
         cards.append(("owners of data", str(clients), f"{_size(group, 'bytes_up')} sent by all of them together"))
     boxes = [
         element("div", element("dt", _capital(name)), element("dd", value, element("small", note)), class_="card")
@@ -243,21 +237,14 @@ def _promises(groups: Sequence[Repetitions]) -> Markup:
     shown = sum(len(group.keys) for group in groups)
     caveats = dict.fromkeys(each for group in groups for each in words.caveats(group.guarantee, shown))
 
-    def whose(names: list[str]) -> str:
-        return f" ({_listed(names)})" if len(names) < len(groups) else ""
-
-    return joined(
-        [joined(element("h3", _listed(names)) if len(groups) > 1 else "", box) for box, names in boxes.items()],
-        [element("p", each, class_="bad") for each in caveats],
-        [
-            joined(
-                element("h3", f"What it does not cover{whose(names)}"),
-                element("ul", [element("li", f"{_capital(each)}.") for each in not_covered]),
-            )
-            for not_covered, names in exceptions.items()
-            if not_covered
-        ],
-    )
+    parts = [joined(element("h3", _listed(names)) if len(groups) > 1 else "", box) for box, names in boxes.items()]
+    parts += [element("p", each, class_="bad") for each in caveats]
+    for not_covered, names in exceptions.items():
+        if not_covered:
+            whose = f" ({_listed(names)})" if len(names) < len(groups) else ""
+            parts.append(element("h3", f"What it does not cover{whose}"))
+            parts.append(element("ul", [element("li", f"{_capital(each)}.") for each in not_covered]))
+    return joined(parts)
 
 
 def _promise(guarantee: Guarantee) -> Markup:
@@ -274,7 +261,7 @@ def _promise(guarantee: Guarantee) -> Markup:
     )
 
 
-def _spending_note(groups: Sequence[Repetitions], drawn: Sequence[Chart]) -> Markup:
+def _spending_note(groups: Sequence[Repetitions], drawn: Sequence[charts.Chart]) -> Markup:
     note = "ε adds up over rounds; clients that are asked more often spend more."
     if not drawn:
         note = "No run on this page has spent a budget in its rounds, so nothing is drawn."
@@ -286,16 +273,14 @@ def _spending_note(groups: Sequence[Repetitions], drawn: Sequence[Chart]) -> Mar
 # --------------------------------------------------------------------------------------------------------------- charts
 
 
-def _panels(drawn: Sequence[Chart], note: Markup) -> Markup:
+def _panels(drawn: Sequence[charts.Chart], note: Markup) -> Markup:
     return joined(note, element("div", [_panel(chart) for chart in drawn], class_="panels"))
 
 
-def _panel(chart: Chart) -> Markup:
+def _panel(chart: charts.Chart) -> Markup:
     headings, rows = charts.rows_of(chart)
-    ends = "; ".join(
-        f"{name}: from {first} to {last}"
-        for name, first, last in zip(headings[1:], rows[0][1:], rows[-1][1:], strict=True)
-    )
+    lines = zip(headings[1:], rows[0][1:], rows[-1][1:], strict=True)
+    ends = "; ".join(f"{name}: from {first} to {last}" for name, first, last in lines)
     badge = element("span", words.PRIVATE, class_="badge") if chart.private else ""
     return element(
         "figure",
@@ -337,38 +322,29 @@ def _models(groups: Sequence[Repetitions]) -> Markup:
     return joined(element("p", words.EFFECTS), tables) if tables else joined()
 
 
-def _traffic(groups: Sequence[Repetitions]) -> str:
-    sent = (
-        f"{group.name}: {_size(group, 'bytes_up')} by the clients, {_size(group, 'bytes_down')} to them"
-        for group in groups
-    )
-    return f"{_listed(sent)}."
-
-
 # --------------------------------------------------------------------------------------------------------------- repeat
 
 
-def _repeat(group: Repetitions) -> Markup:
+def _repeat(group: Repetitions) -> Iterator[Markup]:
     config = without_folders(group.first.config)
-    parts: list[str] = [element("h3", group.name)]
+    yield element("h3", group.name)
     if config.get("data", {}).get("source") == "arrays":
         lost = "This run was trained in Python on arrays, which are not kept: train on them with these settings."
-        parts.append(element("p", lost))
+        yield element("p", lost)
     else:
-        parts.append(element("p", "Save the settings below as config.toml (files of rows next to it) and run:"))
-        parts.append(element("pre", element("code", "sottovoce run config.toml --out again")))
+        yield element("p", "Save the settings below as config.toml (files of rows next to it) and run:")
+        yield element("pre", element("code", "sottovoce run config.toml --out again"))
         if len(group.results) > 1:
             seeds = ", ".join(str(result.config["run"].get("seed")) for result in group.results)
-            parts.append(element("p", f"and again with --seed for each of the seeds {seeds}."))
+            yield element("p", f"and again with --seed for each of the seeds {seeds}.")
     noise, seed = group.guarantee.noise, config["run"].get("seed")
     if seed is None or (noise and not noise.startswith("simulation")):
         repeatable = "The noise came from the operating system and was not kept: a repetition will have other noise."
     else:
         repeatable = f"Seed {seed}: with the same versions you get the same numbers."
-    parts.append(element("p", repeatable))
-    parts.append(element("details", element("summary", "Settings"), element("pre", element("code", to_toml(config)))))
+    yield element("p", repeatable)
+    yield element("details", element("summary", "Settings"), element("pre", element("code", to_toml(config))))
     if group.folders:
         versions = whole_files.read_json(group.folders[0] / store.VERSIONS)
         listed = table(["what", "version"], [[str(each) for each in pair] for pair in versions.items()], "Made with")
-        parts.append(element("details", element("summary", "Versions"), listed))
-    return joined(parts)
+        yield element("details", element("summary", "Versions"), listed)

@@ -31,8 +31,12 @@ def read(folder: Path) -> Result:
     complete = isinstance(config.get("algorithm", {}).get("name"), str) and {"privacy", "run"} <= set(config)
     check.require(complete, str(folder / store.CONFIG), "must have tables [algorithm] with a name, [privacy] and [run]")
     stated = guarantee.delta is not None and any(unit in guarantee.unit for unit in _UNITS)
-    whole = guarantee.epsilon is None or stated
-    check.require(whole, str(folder / store.GUARANTEE), "an epsilon needs a delta and a known unit", guarantee.unit)
+    check.require(
+        guarantee.epsilon is None or stated,
+        str(folder / store.GUARANTEE),
+        "an epsilon needs a delta and a known unit",
+        guarantee.unit,
+    )
     _check_history(result, str(folder / store.HISTORY))
     return result
 

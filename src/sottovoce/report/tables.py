@@ -100,18 +100,13 @@ def print_summaries(title: str, summaries: Sequence[Json]) -> None:
     measured.append(loss)
     words = {"method", "ε, per what,\nagainst whom"}
     names = [measure.column.replace("_", "\n") for measure in measured]
-    rows = [
-        [
-            summary["method"],
-            *(measured_text(summary, measure) for measure in measured),
-            MISSING if summary["rounds"] is None else str(summary["rounds"]),
-            size(summary.get("bytes_up")),
-            size(summary.get("bytes_down")),
-            _privacy(summary),
-            MISSING if summary.get("seconds") is None else f"{summary['seconds']:.1f}",
-        ]
-        for summary in summaries
-    ]
+    rows = []
+    for summary in summaries:
+        texts = [measured_text(summary, measure) for measure in measured]
+        rounds = MISSING if summary["rounds"] is None else str(summary["rounds"])
+        sent = [size(summary.get(direction)) for direction in ("bytes_up", "bytes_down")]
+        seconds = MISSING if summary.get("seconds") is None else f"{summary['seconds']:.1f}"
+        rows.append([summary["method"], *texts, rounds, *sent, _privacy(summary), seconds])
     headings = ["method", *names, "rounds", "sent\nup", "sent\ndown", "ε, per what,\nagainst whom", "seconds"]
     print_table(headings, rows, words, title)
     for summary in summaries:

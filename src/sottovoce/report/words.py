@@ -1,6 +1,8 @@
 """The privacy of a run in plain words. Every sentence follows from the guarantee it is given."""
 
 import math
+from collections.abc import Iterator
+from typing import cast
 
 from sottovoce.privacy.guarantee import Guarantee, short_unit
 from sottovoce.report.numbers import rounded_up
@@ -49,20 +51,18 @@ def meaning(guarantee: Guarantee) -> list[str]:
     ]
 
 
-def caveats(guarantee: Guarantee, runs_shown: int) -> list[str]:
+def caveats(guarantee: Guarantee, runs_shown: int) -> Iterator[str]:
     """What a reader of the page itself must know."""
-    notes = []
     if guarantee.noise.startswith("simulation"):
-        notes.append(
+        yield (
             "This is a simulation. Its noise can be computed again from the seed on this page, so the promise "
             "describes the method; it does not protect the data behind this very run from readers of this page."
         )
     if guarantee.epsilon is not None and runs_shown > 1:
-        notes.append(
+        yield (
             f"The promise is for one training run alone, and this page shows {runs_shown}. Whoever is shown "
             "several runs on the same data can learn more than from one of them."
         )
-    return notes
 
 
 def promises_little(guarantee: Guarantee) -> bool:
@@ -74,7 +74,6 @@ def success_bound(guarantee: Guarantee) -> float:
 
     That is (1 + TV)/2 with the total variation TV <= (e^ε − 1 + 2δ)/(e^ε + 1).
     """
-    assert guarantee.epsilon is not None
-    assert guarantee.delta is not None
-    shrink = math.exp(-guarantee.epsilon)  # the same formula, in a form that does not overflow
-    return min(1.0, (1 + shrink * guarantee.delta) / (1 + shrink))
+    epsilon, delta = cast(tuple[float, float], (guarantee.epsilon, guarantee.delta))
+    shrink = math.exp(-epsilon)  # the same formula, in a form that does not overflow
+    return min(1.0, (1 + shrink * delta) / (1 + shrink))
