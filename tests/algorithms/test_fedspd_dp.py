@@ -384,7 +384,7 @@ def test_what_cannot_be_is_refused() -> None:
     quick: dict[str, Any] = {"rounds": 1, "engine": "numpy", "seed": 0}
     with pytest.raises(NoGuarantee, match="Published needs variant='G'"):
         sv.train(FedSPDDP(variant="P"), small(), goal(), privacy=sv.Published(1.0, 1e-3), **quick)
-    with pytest.raises(InvalidInput, match="give gamma = a constant"):
+    with pytest.raises(InvalidInput, match="Give gamma = a constant"):
         sv.train(FedSPDDP(), small("squared"), goal("squared"), privacy=sv.NoPrivacy(), **quick)
 
 

@@ -148,8 +148,8 @@ def test_masked_tables_give_bit_for_bit_what_the_simulator_sums(loss: str) -> No
         attempt = mp.Attempt(b"plan", (a, b), (mp.fresh_secret(), mp.fresh_secret()), federation.samples, widths)
         agreed = [mp.PairKey(keys[m].exchange(keys[o].public_key()), attempt) for m, o in ((a, b), (b, a))]
         first, second = (
-            mp.Side("first", attempt, agreed[0], tables[a]),
-            mp.Side("second", attempt, agreed[1], tables[b]),
+            mp.Side("first", agreed[0], tables[a]),
+            mp.Side("second", agreed[1], tables[b]),
         )
         second.receive(first.masked(0, federation.samples))
         first.receive(second.masked(0, federation.samples))

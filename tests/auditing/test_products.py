@@ -32,7 +32,7 @@ def test_half_the_noise_would_be_refuted(monkeypatch: pytest.MonkeyPatch) -> Non
     def weak(kind: Any, scale: float, numbers: np.ndarray, streams: Any = ()) -> np.ndarray:
         return noised(kind, scale / 2, numbers, streams)
 
-    monkeypatch.setattr(party.mechanisms, "noised", weak)
+    monkeypatch.setattr(party.discrete_noise, "noised", weak)
     assert audit_products(PROMISE, 2).verdict == "refuted"
 
 

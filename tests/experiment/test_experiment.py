@@ -779,7 +779,7 @@ def test_settings_have_one_text() -> None:
     texts = [stable_text(FedPLT(solver=Gradient(5, s))) for s in (step, step.copy(), moved)]
     assert texts[0] == texts[1] != texts[2]
     assert stable_text(FedPLT(rho=0.1)) != stable_text(FedPLT(rho=0.1 + 1e-17 * 2**4))
-    with pytest.raises(InvalidInput, match="make it a frozen dataclass"):
+    with pytest.raises(InvalidInput, match="Make it a frozen dataclass"):
         stable_text(object())
 
 

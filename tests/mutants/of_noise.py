@@ -186,7 +186,7 @@ MUTANTS = (
         "Every question is answered over the same batch.",
         _DOOR,
         "return self.key.batch(who, question.local, sizes, question.k, question.number, question.asked)",
-        "return self.key.batch(who, question.local, sizes, 1, 0)",
+        "return self.key.batch(who, question.local, sizes, 1, 0, ())",
         near("privacy/test_door", "drawn_anew"),
         ("dp-sgd",),
     ),

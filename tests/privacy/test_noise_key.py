@@ -59,7 +59,7 @@ def test_noise_that_is_added_is_that_of_the_answer(kind: str, count: int) -> Non
     about = (WHO, WHO, 1, Purpose.NOISE, 0)
     for scale in (scales, 0.3, np.broadcast_to(scales, exact.shape)):
         expected = KEY.noise(kind, *about, exact) * scale + exact
-        np.testing.assert_array_equal(KEY.noisy(kind, scale, *about, exact), expected)
+        np.testing.assert_array_equal(KEY.noisy(kind, scale, *about, exact, ()), expected)
 
 
 @pytest.mark.parametrize("count", [3, 2000])
@@ -69,9 +69,9 @@ def test_two_answers_never_share_the_noise_that_is_added_to_them(kind: str, coun
     importlib.import_module("numba")
     one, about = np.ones((3, count)), (WHO, WHO, 1, Purpose.NOISE, 0)
     with pytest.raises(ValueError):  # noqa: PT011 (NumPy's own words)
-        KEY.noisy(kind, np.ones((2, 3, 1)), *about, one)
+        KEY.noisy(kind, np.ones((2, 3, 1)), *about, one, ())
     try:
-        first, second = KEY.noisy(kind, 1.0, *about, np.stack([one, 0 * one]))
+        first, second = KEY.noisy(kind, 1.0, *about, np.stack([one, 0 * one]), ())
     except (ValueError, InvalidInput):
         return  # refused
     assert np.abs(first - second - 1).min() > 1e-9
@@ -81,7 +81,7 @@ def test_batches_are_bound_to_rows_and_questions() -> None:
     sizes = np.array([4, 5, 6])
 
     def batch(key: NoiseKey, k: int = 1, question: int = 0) -> np.ndarray:
-        return key.batch(WHO, WHO, sizes, k, question)
+        return key.batch(WHO, WHO, sizes, k, question, ())
 
     others = [batch(replace(KEY, rows=ROWS + np.uint64(1))), batch(KEY, k=2), batch(KEY, question=1)]
     assert np.array_equal(batch(KEY), batch(replace(KEY, rows=ROWS.copy())))

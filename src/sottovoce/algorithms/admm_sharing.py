@@ -35,12 +35,12 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
-from sottovoce.core.check import InvalidInput, NonNegative, Positive, WholeOrZero
-from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, LabelOracle, Mode, Site, VerticalAlgorithm
+from sottovoce.core.check import NonNegative, Positive, WholeOrZero, require
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, LabelOracle, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 from sottovoce.privacy import paper_noise
 
@@ -102,11 +102,11 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     tol: NonNegative = 0.0
     b1: Positive = 1.0
 
-    name: ClassVar[str] = "admm-sharing"
-    summary: ClassVar[str] = "columns split between parties: ADMM on the sum of their scores"
-    paper: ClassVar[str] = "Learning Privately over Distributed Features, Algorithm 1"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-    not_summed: ClassVar[str] = "columns are split, and sums are proved for rows"
+    name = "admm-sharing"
+    summary = "columns split between parties: ADMM on the sum of their scores"
+    paper = "Learning Privately over Distributed Features, Algorithm 1"
+    modes = frozenset({"none", "published", "proven"})
+    not_summed = "columns are split, and sums are proved for rows"
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="fit")
@@ -165,10 +165,8 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
     def first_rho(self, labels: LabelOracle) -> float:
         """`rho`, or for "auto" 2L (plus κ if l is not convex)."""
         rho = 2.0 * labels.smoothness - min(labels.strong, 0.0) if self.rho == "auto" else self.rho
-        if rho + labels.strong <= 0:
-            raise InvalidInput(
-                f"ADMMSharing: (7) must be strongly convex: rho must exceed {-labels.strong:g} here, got {rho:g}"
-            )
+        rule = f"(7) must be strongly convex: rho must exceed {-labels.strong:g} here"
+        require(rho + labels.strong > 0, "ADMMSharing", rule, rho)
         return rho
 
     def tau(self, rho: Array, hub: Hub) -> Array:
@@ -181,8 +179,8 @@ class ADMMSharing(VerticalAlgorithm[Server, Client, Down, Up]):
         """σ of Theorem 3, the scale of `Published` noise; 0 in the other modes."""
         if site.claim is None:
             return np.zeros((1, 1))
-        if not site.penalty.smooth:
-            raise InvalidInput("ADMMSharing: Lemma 1 needs a penalty with a second derivative; use L2, or another mode")
+        rule = "Lemma 1 needs a penalty with a second derivative"
+        require(site.penalty.smooth, "ADMMSharing", rule, hint="Use L2, or another mode")
         rho, bend = down.rho * down.weight, site.penalty.curvature  # λ c_1
         c = paper_noise.sharing_sensitivity(site.f.width, rho, 1.0, bend, down.parties, self.b1)  # Lemma 1
         return paper_noise.sharing_sigma(c, site.claim.epsilon, site.claim.delta)  # Theorem 3

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sottovoce import solvers
-from sottovoce.core.check import InvalidInput
+from sottovoce.core import check
 from sottovoce.core.contract import Array, Penalty, Site
 from sottovoce.core.participation import Participation
 from sottovoce.solvers import LocalSteps, Solver
@@ -37,16 +37,32 @@ class CorrectedSteps:
         return solver.solve(gradient, start, strong, 1 / self.step, site.rng, site.who)
 
 
+class OwnSteps:
+    """What FedPD and 5GCS share: a `step` of gradient descent, or the one that follows from what they minimise."""
+
+    step: float | None
+    local_steps: int
+    solver: LocalSteps
+
+    def __post_init__(self) -> None:
+        check.fields(self)
+        fits = self.step is None or self.solver == "gradient"
+        check.require(fits, type(self).__name__, "step goes with solver='gradient'", self.step)
+
+    @property
+    def local_solver(self) -> Solver:
+        """The solver of this name."""
+        return solvers.make(self.solver, self.local_steps, step=self.step)
+
+
 def reach(solver: LocalSteps, local_steps: int) -> float:
     """How far a constant gradient of length one moves a client in steps of length one; with momentum, at most."""
     return local_steps * (1 if solver == "gradient" else (local_steps + 3) / 2)
 
 
-def needs_smooth(who: str, penalty: Penalty) -> None:
+def needs_smooth(who: str, penalty: Penalty, instead: str = "Use FedPD, 5GCS or Fed-PLT for it") -> None:
     """Refuse a penalty without a gradient: a prox after several local steps would move the limit."""
-    if not penalty.smooth:
-        kind = type(penalty).__name__
-        raise InvalidInput(f"{who}: needs a smooth penalty such as L2, got {kind}; use FedPD, 5GCS or Fed-PLT for it")
+    check.require(penalty.smooth, who, f"needs a smooth penalty such as L2, got {type(penalty).__name__}", hint=instead)
 
 
 def needs_meetings(who: str, participation: Participation, n: int) -> None:

@@ -44,13 +44,13 @@ Of Algorithm 3 alone:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
 from sottovoce.algorithms.published import gaussian_noise, gradient_change
-from sottovoce.core.check import InvalidInput, Positive
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Penalty, Site, of_each_client
+from sottovoce.core.check import InvalidInput, Positive, require
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, Penalty, Site, of_each_client
 
 
 class Server(Arrays):
@@ -77,10 +77,10 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
 
     rho: Positive = 0.1
 
-    name: ClassVar[str] = "admm"
-    summary: ClassVar[str] = "consensus ADMM with exact local arg-mins"
-    paper: ClassVar[str] = "Huang et al. 2020, Algorithm 1"
-    not_summed: ClassVar[str] = "each client keeps a dual that is made of what it released"
+    name = "admm"
+    summary = "consensus ADMM with exact local arg-mins"
+    paper = "Huang et al. 2020, Algorithm 1"
+    not_summed = "each client keeps a dual that is made of what it released"
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin")
@@ -113,10 +113,10 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
 class PVP(ADMM):
     """Algorithm 2: noise on the arg-min."""
 
-    name: ClassVar[str] = "pvp"
-    summary: ClassVar[str] = "ADMM with primal variable perturbation"
-    paper: ClassVar[str] = "Huang et al. 2020, Algorithm 2"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
+    name = "pvp"
+    summary = "ADMM with primal variable perturbation"
+    paper = "Huang et al. 2020, Algorithm 2"
+    modes = frozenset({"none", "published", "proven"})
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
         strong = self.rho + (site.penalty.strong if self.at_client(site.penalty) else 0.0)
@@ -128,10 +128,10 @@ class PVP(ADMM):
 class DVP(ADMM):
     """Noise on the dual variable before an exact arg-min."""
 
-    name: ClassVar[str] = "dvp"
-    summary: ClassVar[str] = "ADMM with dual variable perturbation"
-    paper: ClassVar[str] = "Zhang and Zhu 2017, as cited by Huang et al. 2020"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published"})
+    name = "dvp"
+    summary = "ADMM with dual variable perturbation"
+    paper = "Zhang and Zhu 2017, as cited by Huang et al. 2020"
+    modes = frozenset({"none", "published"})
 
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin", releases=2)
@@ -172,10 +172,10 @@ class DPADMM(ADMM):
     theorem: Literal["auto", 3, 4] = "auto"
     penalty_at: Literal["client", "server"] = "client"
 
-    name: ClassVar[str] = "dp-admm"
-    summary: ClassVar[str] = "ADMM on a first-order approximation with noisy, shrinking steps"
-    paper: ClassVar[str] = "Huang et al. 2020, Algorithm 3"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
+    name = "dp-admm"
+    summary = "ADMM on a first-order approximation with noisy, shrinking steps"
+    paper = "Huang et al. 2020, Algorithm 3"
+    modes = frozenset({"none", "published", "proven"})
 
     def asks(self) -> Asks:
         return Asks.every_round()
@@ -208,20 +208,13 @@ class DPADMM(ADMM):
         client = self.at_client(penalty)
         bend = site.f.curvature_bound * share + (penalty.curvature if client else 0.0)
         if self.theorem == 3 or (self.theorem == "auto" and not np.isfinite(bend).all()):
-            slope = site.f.gradient_bound * share + (self.regular_bound(penalty, dim) if client else 0.0)
-            if not np.isfinite(slope).all():
-                raise InvalidInput(
-                    "DPADMM: theorem 3 needs bounded gradients: a loss of bounded slope and a row_bound, or "
-                    "Proven(unit='record'), which clips"
-                )
+            # (λ/n) c_2: bound on the regulariser's subgradient, for a smooth one where |w| <= c_w
+            steepest = penalty.curvature * self.c_w if penalty.smooth else penalty.subgradient_bound(dim)
+            slope = site.f.gradient_bound * share + (steepest if client else 0.0)
+            hint = "Use a loss of bounded slope with a row_bound, or Proven(unit='record'), which clips"
+            require(bool(np.isfinite(slope).all()), "DPADMM", "theorem 3 needs bounded gradients", hint=hint)
             return self.c_w / np.sqrt(2 * k * (slope**2 + dim * noise**2))  # (29)
-        if not np.isfinite(bend).all():
-            raise InvalidInput(
-                "DPADMM: theorem 4 needs a smooth penalty and a public bound on row lengths: give the federation a "
-                "row_bound (in a file: [data] row_bound), or use theorem=3"
-            )
+        rule = "theorem 4 needs a smooth penalty and a public bound on row lengths"
+        hint = "Give the federation a row_bound (in a file: [data] row_bound), or use theorem=3"
+        require(bool(np.isfinite(bend).all()), "DPADMM", rule, hint=hint)
         return 1 / (bend + noise * np.sqrt(2 * dim * k) / self.c_w)  # (34)
-
-    def regular_bound(self, penalty: Penalty, dim: int) -> float:
-        """(λ/n) c_2: bound on the regulariser's subgradient, for a smooth one where |w| <= c_w."""
-        return penalty.curvature * self.c_w if penalty.smooth else penalty.subgradient_bound(dim)

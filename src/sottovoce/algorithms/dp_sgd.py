@@ -17,11 +17,10 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from sottovoce.algorithms.published import gaussian_noise, gradient_change
 from sottovoce.core.check import NonNegative, Positive
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Nothing, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Nothing, Site
 
 
 class Server(Arrays):
@@ -43,11 +42,11 @@ class DPSGD(Algorithm[Server, Nothing, Down, Up]):
     step: Positive = 0.1
     batch: NonNegative = 0
 
-    name: ClassVar[str] = "dp-sgd"
-    summary: ClassVar[str] = "noisy clipped (proximal) gradient descent"
-    paper: ClassVar[str] = "Abadi et al. 2016"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-    not_summed: ClassVar[str] = ""
+    name = "dp-sgd"
+    summary = "noisy clipped (proximal) gradient descent"
+    paper = "Abadi et al. 2016"
+    modes = frozenset({"none", "published", "proven"})
+    not_summed = ""
 
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)

@@ -20,12 +20,11 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from sottovoce.core.check import NonNegative, Positive, Whole
-from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, Mode, Site, VerticalAlgorithm
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, Kept, Site, VerticalAlgorithm
 from sottovoce.core.shapes import widths
 
 
@@ -70,11 +69,11 @@ class FDML(VerticalAlgorithm[Server, Client, Down, Up]):
     batch: Whole = 64
     decay: NonNegative = 0.0
 
-    name: ClassVar[str] = "fdml"
-    summary: ClassVar[str] = "columns split between parties: minibatch gradients of their summed scores"
-    paper: ClassVar[str] = "Hu et al. 2019"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none"})
-    not_summed: ClassVar[str] = "columns are split, and sums are proved for rows"
+    name = "fdml"
+    summary = "columns split between parties: minibatch gradients of their summed scores"
+    paper = "Hu et al. 2019"
+    modes = frozenset({"none"})
+    not_summed = "columns are split, and sums are proved for rows"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=2, kind="scores")

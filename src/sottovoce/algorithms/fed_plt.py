@@ -34,7 +34,7 @@ Departures from the paper
 
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -42,8 +42,7 @@ from sottovoce import solvers
 from sottovoce.algorithms.fed_plt_rates import DoesNotContract, Number, rates
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import InvalidInput, NoGuarantee, NonNegative, Positive, Whole, WholeOrZero
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Descent, Hub, Mode, Penalty, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Descent, Hub, Penalty, Site
 from sottovoce.privacy import paper_noise
 from sottovoce.problems.penalties import NoPenalty
 from sottovoce.solvers import Gradient, Noisy, Solver
@@ -95,22 +94,22 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         Number of rounds K that the `Published` noise is for. 0: any number.
     """
 
-    rho: Positive = 1.0
+    rho: check.Positive = 1.0
     solver: str | Solver = "gradient"
-    local_steps: Whole = LOCAL_STEPS
-    step: Positive | None = None
-    batch: NonNegative = 0
-    strong: NonNegative | None = None
-    smooth: NonNegative | None = None
+    local_steps: check.Whole = LOCAL_STEPS
+    step: check.Positive | None = None
+    batch: check.NonNegative = 0
+    strong: check.NonNegative | None = None
+    smooth: check.NonNegative | None = None
     penalty_at: Literal["auto", "client", "server"] = "auto"
     variant: Literal["A", "B"] = "A"
-    horizon: WholeOrZero = 0
+    horizon: check.WholeOrZero = 0
 
-    name: ClassVar[str] = "fed-plt"
-    summary: ClassVar[str] = "Peaceman-Rachford splitting with inexact local training"
-    paper: ClassVar[str] = "Bastianello et al. 2024"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-    not_summed: ClassVar[str] = "each client keeps a state that is made of what it released"
+    name = "fed-plt"
+    summary = "Peaceman-Rachford splitting with inexact local training"
+    paper = "Bastianello et al. 2024"
+    modes = frozenset({"none", "published", "proven"})
+    not_summed = "each client keeps a state that is made of what it released"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,10 +136,10 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
 
     def check(self, penalty: Penalty) -> None:
         kind, in_f = type(penalty).__name__, self.split(penalty)[0]
-        if not in_f.smooth:
-            raise InvalidInput(f"FedPLT: {kind} has no gradient to train with; use penalty_at='server', its prox")
-        if self.variant == "B" and not in_f.ridge:
-            raise InvalidInput(f"FedPLT: variant 'B' needs a ridge such as L2, got {kind}; use penalty_at='server'")
+        hint = "Use penalty_at='server', its prox"
+        check.require(in_f.smooth, "FedPLT", f"{kind} has no gradient to train with", hint=hint)
+        fits = self.variant == "A" or in_f.ridge
+        check.require(fits, "FedPLT", f"variant 'B' needs a ridge such as L2, got {kind}", hint=hint)
 
     def claim_terms(self, sizes: Array, rounds: int) -> dict[str, object]:
         if 0 < self.horizon < rounds:
@@ -208,10 +207,10 @@ class FedPLT(Algorithm[Server, Client, Down, Up]):
         """τ at which Proposition 4 and Lemma 5 promise what was asked for."""
         claim, f, (strong, _) = site.claim, site.f, self.moduli(site)
         assert claim is not None
-        if not self.descends:
-            raise NoGuarantee(f"FedPLT: Proposition 4 is about gradient steps on all records, not {self.local_solver}")
-        if not np.all(np.asarray(strong) > 0):
-            raise InvalidInput("FedPLT: Proposition 4 needs strongly convex f_i: add a ridge, L2(...), at the clients")
+        rule = f"Proposition 4 is about gradient steps on all records, not {self.local_solver}"
+        check.require(self.descends, "FedPLT", rule, error=check.NoGuarantee)
+        rule = "Proposition 4 needs strongly convex f_i: add a ridge, L2(...), at the clients"
+        check.require(bool(np.all(np.asarray(strong) > 0)), "FedPLT", rule)
         steps = (self.length(site), self.horizon or FOREVER, self.local_solver.answers)
         return paper_noise.fed_plt_tau(claim.epsilon, claim.delta, 2 * f.gradient_bound, 1 / f.weight, strong, *steps)
 

@@ -27,7 +27,7 @@ Departures from the papers
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -70,9 +70,9 @@ class FedAvg(Algorithm[Server, Nothing, Down, Up]):
     pull: NonNegative = 0.0
     over: Literal["uploaded", "drawn"] = "uploaded"
 
-    name: ClassVar[str] = "fedavg"
-    summary: ClassVar[str] = "federated averaging: local gradient steps, then the mean"
-    paper: ClassVar[str] = "McMahan et al. 2017"
+    name = "fedavg"
+    summary = "federated averaging: local gradient steps, then the mean"
+    paper = "McMahan et al. 2017"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps, batch=self.batch)
@@ -118,9 +118,9 @@ class FedProx(FedAvg):
 
     pull: NonNegative = 0.1
 
-    name: ClassVar[str] = "fedprox"
-    summary: ClassVar[str] = "FedAvg with a proximal term in the local steps"
-    paper: ClassVar[str] = "Li et al. 2020"
+    name = "fedprox"
+    summary = "FedAvg with a proximal term in the local steps"
+    paper = "Li et al. 2020"
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,6 @@ class DPFedAvg(FedAvg):
 
     local_steps: Whole = 5
 
-    name: ClassVar[str] = "dp-fedavg"
-    summary: ClassVar[str] = "FedAvg for client-level privacy: clipped, noisy uploads under Proven(unit='client')"
-    paper: ClassVar[str] = "McMahan et al. 2018"
+    name = "dp-fedavg"
+    summary = "FedAvg for client-level privacy: clipped, noisy uploads under Proven(unit='client')"
+    paper = "McMahan et al. 2018"

@@ -41,14 +41,13 @@ Departures from the paper
 
 from dataclasses import dataclass, replace
 from math import exp, log, sqrt
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from sottovoce.algorithms.published import needs_paper_variant
 from sottovoce.core import check
-from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, Penalty, ProxSteps, Site
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, Penalty, ProxSteps, Site
 from sottovoce.privacy import paper_noise
 from sottovoce.problems.penalties import L1, NoPenalty, shrink
 
@@ -100,23 +99,23 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         Stop when the last four models differ by less than this share of the last one's length. 0: never.
     """
 
-    eta: Positive = 0.01
-    lam: NonNegative | None = None
-    mu: Positive | None = None
-    c: NonNegative = C
-    alpha: Annotated[float, Interval(1, closed=("low",))] = ALPHA
-    k0: Whole = 12
+    eta: check.Positive = 0.01
+    lam: check.NonNegative | None = None
+    mu: check.Positive | None = None
+    c: check.NonNegative = C
+    alpha: Annotated[float, check.Interval(1, closed=("low",))] = ALPHA
+    k0: check.Whole = 12
     by_size: bool = False
     over: Literal["all", "uploaded"] = "all"
     noise: Literal[27, 39] = 39
     variant: Literal["G", "P"] = "G"
-    tolerance: NonNegative = 0.0
+    tolerance: check.NonNegative = 0.0
 
-    name: ClassVar[str] = "fedepm"
-    summary: ClassVar[str] = "elastic-net penalty between models, several local steps along one gradient"
-    paper: ClassVar[str] = "Zhou and Li 2022"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-    not_summed: ClassVar[str] = "its server sorts the messages of single clients"
+    name = "fedepm"
+    summary = "elastic-net penalty between models, several local steps along one gradient"
+    paper = "Zhou and Li 2022"
+    modes = frozenset({"none", "published", "proven"})
+    not_summed = "its server sorts the messages of single clients"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,8 +136,9 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         return Asks.every_round(kind="prox-steps") if self.variant == "P" else Asks.every_round()
 
     def check(self, penalty: Penalty) -> None:
-        if self.threshold > 0 and not penalty.separable:
-            raise InvalidInput(f"FedEPM: with {type(penalty).__name__} the model (19) has no closed form; use lam=0")
+        solved = self.threshold == 0 or penalty.separable
+        rule = f"with {type(penalty).__name__} the model (19) has no closed form"
+        check.require(solved, "FedEPM", rule, hint="Use lam=0")
 
     def init_server(self, hub: Hub) -> Server:
         everyone, three = np.repeat(hub.zeros, hub.n, axis=-2), np.repeat(hub.zeros, 3, axis=-2)
@@ -190,11 +190,9 @@ class FedEPM(Algorithm[Server, Client, Down, Up]):
         if self.mu is not None:
             return self.mu
         smoothness = site.f.curvature_bound * (site.f.weight * site.f.size) + site.penalty.by_gradient.curvature
-        if not np.isfinite(smoothness).all():
-            raise InvalidInput(
-                "FedEPM: without a public bound on row lengths give mu, about k0 times the smoothness of f; or "
-                f"promise a bound ({check.ROW_BOUND})"
-            )
+        rule = "without a public bound on row lengths give mu, about k0 times the smoothness of f"
+        hint = f"Or promise a bound ({check.ROW_BOUND})"
+        check.require(bool(np.isfinite(smoothness).all()), "FedEPM", rule, hint=hint)
         return self.k0 * smoothness
 
     def share(self, site: Site) -> Array | float:

@@ -35,7 +35,6 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -85,10 +84,10 @@ class FedLin(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
     local_steps: Whole = 10
     solver: LocalSteps = "gradient"
 
-    name: ClassVar[str] = "fedlin"
-    summary: ClassVar[str] = "local steps corrected by the mean gradient; two exchanges a round"
-    paper: ClassVar[str] = "Mitra et al. 2021"
-    not_summed: ClassVar[str] = "each client keeps a gradient that it released, and corrects its steps by it"
+    name = "fedlin"
+    summary = "local steps corrected by the mean gradient; two exchanges a round"
+    paper = "Mitra et al. 2021"
+    not_summed = "each client keeps a gradient that it released, and corrects its steps by it"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)

@@ -28,12 +28,11 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from sottovoce import solvers
+from sottovoce.algorithms.corrected_steps import OwnSteps
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Site, of_each_client
-from sottovoce.solvers import LocalSteps, Solver
+from sottovoce.solvers import LocalSteps
 
 
 class Server(Arrays):
@@ -55,7 +54,7 @@ class Up(Arrays):
 
 
 @dataclass(frozen=True)
-class FedPD(Algorithm[Server, Client, Down, Up]):
+class FedPD(OwnSteps, Algorithm[Server, Client, Down, Up]):
     """Algorithm 1.
 
     Parameters
@@ -76,19 +75,10 @@ class FedPD(Algorithm[Server, Client, Down, Up]):
     solver: LocalSteps = "gradient"
     step: check.Positive | None = None
 
-    name: ClassVar[str] = "fedpd"
-    summary: ClassVar[str] = "federated primal-dual method: local steps on an augmented Lagrangian"
-    paper: ClassVar[str] = "Zhang et al. 2021"
-    not_summed: ClassVar[str] = "each client keeps a dual and a model of its own, and the server all last messages"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fits = self.step is None or self.solver == "gradient"
-        check.require(fits, "FedPD", "step goes with solver='gradient'", self.step)
-
-    @property
-    def local_solver(self) -> Solver:
-        return solvers.make(self.solver, self.local_steps, step=self.step)
+    name = "fedpd"
+    summary = "federated primal-dual method: local steps on an augmented Lagrangian"
+    paper = "Zhang et al. 2021"
+    not_summed = "each client keeps a dual and a model of its own, and the server all last messages"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)

@@ -36,14 +36,14 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.algorithms.published import needs_paper_variant
-from sottovoce.core.check import Interval, InvalidInput, NonNegative, Positive, Whole
-from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Mode, Noise, ProxSteps, Site, of_each_client
+from sottovoce.core.check import Interval, NonNegative, Positive, Whole, require
+from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Noise, ProxSteps, Site, of_each_client
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.batches import batch_rates
 
@@ -103,11 +103,11 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
     replacement: bool = False
     variant: Literal["G", "P"] = "G"
 
-    name: ClassVar[str] = "fedspd-dp"
-    summary: ClassVar[str] = "primal-dual method with several local proximal gradient steps"
-    paper: ClassVar[str] = "Li et al. 2022"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
-    not_summed: ClassVar[str] = "each client keeps a dual and a model of its own"
+    name = "fedspd-dp"
+    summary = "primal-dual method with several local proximal gradient steps"
+    paper = "Li et al. 2022"
+    modes = frozenset({"none", "published", "proven"})
+    not_summed = "each client keeps a dual and a model of its own"
 
     def asks(self) -> Asks:
         if self.variant == "P":
@@ -144,10 +144,10 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         return Down(server.y.mean(axis=-2, keepdims=True))  # line 5
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
+        if self.variant == "P":
+            return self.client_from_release(state, down, site)
         gamma, rho = self.inverse_step(site), self.rho
         push, curvature = rho * down.x + state.lam, rho + gamma
-        if self.variant == "P":
-            return self.client_from_release(state, down, site, gamma, push)
         x, total = state.x, 0.0  # line 9
         for _ in range(self.local_steps):
             x = site.penalty.prox((gamma * x + push - site.f.grad(x)) / curvature, 1 / curvature)  # (13a)
@@ -157,14 +157,12 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         y = site.release(mean - lam / rho, self.noise(site, gamma), centre=down.x)  # (14)
         return Client(x, lam), Up(y)
 
-    def client_from_release(
-        self, state: Client, down: Down, site: Site, gamma: Array | float, push: Array
-    ) -> tuple[Client, Up]:
+    def client_from_release(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         """Variant "P": the same round, but the client remembers only what it sent."""
-        steps = self.local_steps
-        mean = site.f.prox_steps(
-            state.x, ProxSteps([gamma] * steps, [self.rho + gamma] * steps, push, 0.0, site.penalty, average=True)
-        )  # (13a), (13b)
+        gamma, push = self.inverse_step(site), self.rho * down.x + state.lam
+        keep, total = [gamma] * self.local_steps, [self.rho + gamma] * self.local_steps
+        steps = ProxSteps(keep, total, push, 0.0, site.penalty, average=True)
+        mean = site.f.prox_steps(state.x, steps)  # (13a), (13b)
         fixed = state.lam / self.rho + down.x
         y = site.release(2 * mean - fixed, centre=down.x)  # (14) with line 16 put in
         released = (y + fixed) / 2
@@ -180,11 +178,9 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
         if self.gamma is not None:
             return self.gamma
         slope = self.slope(site)
-        if not np.isfinite(slope).all():
-            raise InvalidInput(
-                "FedSPDDP: the step sizes (26) need bounded gradients (a clip norm, or a loss of bounded slope); give "
-                "gamma = a constant above half the smoothness of f"
-            )
+        rule = "the step sizes (26) need bounded gradients (a clip norm, or a loss of bounded slope)"
+        hint = "Give gamma = a constant above half the smoothness of f"
+        require(bool(np.isfinite(slope).all()), "FedSPDDP", rule, hint=hint)
         drawn = batch_rates(self.batch, site.f.size, whole=True) * site.f.size
         variance = self.phi**2 / drawn + site.f.dim * site.f.noise_std**2
         spread = slope**2 + 2 * self.d_lambda**2 + 2 * variance
@@ -196,11 +192,9 @@ class FedSPDDP(Algorithm[Server, Client, Down, Up]):
 
     def noise(self, site: Site, gamma: Array | float) -> Noise | None:
         """The noise that the paper adds to y_i."""
-        if site.claim is None:
+        if (claim := site.claim) is None:
             return None
-        per_slope = paper_noise.fedspd_sigma(
-            1.0, self.rho, gamma, self.local_steps, site.claim.epsilon, site.claim.delta
-        )
+        per_slope = paper_noise.fedspd_sigma(1.0, self.rho, gamma, self.local_steps, claim.epsilon, claim.delta)
         return Noise("gaussian", self.slope(site) * per_slope)  # (20)
 
     def slope(self, site: Site) -> Array:

@@ -36,14 +36,13 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from sottovoce import solvers
+from sottovoce.algorithms.corrected_steps import OwnSteps
 from sottovoce.core import check
 from sottovoce.core.contract import Algorithm, Array, Arrays, Asks, Hub, Site, of_each_client
-from sottovoce.solvers import LocalSteps, Solver
+from sottovoce.solvers import LocalSteps
 
 
 class Server(Arrays):
@@ -64,7 +63,7 @@ class Up(Arrays):
 
 
 @dataclass(frozen=True)
-class FiveGCS(Algorithm[Server, Client, Down, Up]):
+class FiveGCS(OwnSteps, Algorithm[Server, Client, Down, Up]):
     """Algorithm 1.
 
     Parameters
@@ -88,19 +87,10 @@ class FiveGCS(Algorithm[Server, Client, Down, Up]):
     solver: LocalSteps = "gradient"
     step: check.Positive | None = None
 
-    name: ClassVar[str] = "5gcs"
-    summary: ClassVar[str] = "primal-dual method with client sampling and local dual steps"
-    paper: ClassVar[str] = "Grudzień et al. 2023"
-    not_summed: ClassVar[str] = "each client keeps a dual that is made of what it released"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fits = self.step is None or self.solver == "gradient"
-        check.require(fits, "FiveGCS", "step goes with solver='gradient'", self.step)
-
-    @property
-    def local_solver(self) -> Solver:
-        return solvers.make(self.solver, self.local_steps, step=self.step)
+    name = "5gcs"
+    summary = "primal-dual method with client sampling and local dual steps"
+    paper = "Grudzień et al. 2023"
+    not_summed = "each client keeps a dual that is made of what it released"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps + 1)

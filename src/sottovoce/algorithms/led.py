@@ -30,7 +30,6 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -83,10 +82,10 @@ class LED(CorrectedSteps, Algorithm[Server, Client, Down, Up]):
     local_steps: Whole = 10
     solver: LocalSteps = "gradient"
 
-    name: ClassVar[str] = "led"
-    summary: ClassVar[str] = "local exact diffusion: local steps with a learnt drift correction"
-    paper: ClassVar[str] = "Alghunaim 2024"
-    not_summed: ClassVar[str] = "each client keeps a correction that is made of what it released"
+    name = "led"
+    summary = "local exact diffusion: local steps with a learnt drift correction"
+    paper = "Alghunaim 2024"
+    not_summed = "each client keeps a correction that is made of what it released"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps)

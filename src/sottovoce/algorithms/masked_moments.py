@@ -55,33 +55,17 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from sottovoce.algorithms.moments import minimiser, positive_part
 from sottovoce.core import check, products
-from sottovoce.core.check import NonNegative, Positive, Whole, WholeOrZero
-from sottovoce.core.contract import (
-    Array,
-    Arrays,
-    Asks,
-    Hub,
-    KnownNoise,
-    Nothing,
-    Part,
-    Penalty,
-    Site,
-    VerticalAlgorithm,
-)
+from sottovoce.core.contract import Array, Arrays, Asks, Hub, KnownNoise, Nothing, Part, Site, VerticalAlgorithm
 from sottovoce.core.participation import Participation
+from sottovoce.core.penalty import Penalty
 from sottovoce.core.products import Split
 from sottovoce.core.shapes import widths
-
-
-def upload_width(algorithm: "MaskedMoments", dim: int) -> int:
-    """Numbers in an upload: two limbs for each product."""
-    return 2 * algorithm.split.size
 
 
 class Server(Arrays):
@@ -91,7 +75,7 @@ class Server(Arrays):
 
 
 class Up(Arrays):
-    share: Array = widths(upload_width)
+    share: Array = widths(lambda algorithm, dim: 2 * algorithm.split.size)  # two limbs for each product
 
 
 @dataclass(frozen=True)
@@ -122,21 +106,21 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Nothing, Up]):
         σ of the first moments, in records. 0: none.
     """
 
-    kappa: Positive = products.LARGEST_KAPPA
-    ridge: NonNegative | Literal["auto"] = "auto"
-    slope_bound: Positive | Literal["auto"] = "auto"
+    kappa: check.Positive = products.LARGEST_KAPPA
+    ridge: check.NonNegative | Literal["auto"] = "auto"
+    slope_bound: check.Positive | Literal["auto"] = "auto"
     widths: Sequence[int] = ()
     shares: Sequence[int] = ()
     row_bounds: Annotated[Sequence[float], check.Interval(0, each=True)] = ()
-    holder: WholeOrZero = 0
+    holder: check.WholeOrZero = 0
     bias: bool = False
-    samples: WholeOrZero = 0
-    outputs: Whole = 1
-    curvature: Positive = 0.25
-    noise: NonNegative = 0.0
+    samples: check.WholeOrZero = 0
+    outputs: check.Whole = 1
+    curvature: check.Positive = 0.25
+    noise: check.NonNegative = 0.0
 
-    name: ClassVar[str] = "masked-moments"
-    summary: ClassVar[str] = "columns split between parties: noisy products of masked columns, one round"
+    name = "masked-moments"
+    summary = "columns split between parties: noisy products of masked columns, one round"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -184,11 +168,10 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Nothing, Up]):
         """Stop at sums that no honest owners can have: the charge stays."""
         noise = products.NOISE_REACH * self.noise * products.UNIT * self.split.noise_factors(self.kappa)
         largest = self.split.largest_entries(self.samples) * (1 + 1e-9) + noise  # with room for its own rounding
-        if (np.abs(sums.astype(np.float64)) > largest).any():
-            raise check.SottovoceError(
-                "masked-moments: a sum of products is larger than any that owners who follow the protocol can have. "
-                "Somebody computed wrongly, or a message was changed. What was charged stays charged"
-            )
+        rule = "a sum of products is larger than any that owners who follow the protocol can have"
+        hint = "Somebody computed wrongly, or a message was changed. What was charged stays charged"
+        possible = bool((np.abs(sums.astype(np.float64)) <= largest).all())
+        check.require(possible, "masked-moments", rule, hint=hint, error=check.SottovoceError)
 
     def quadratic(self, sums: Array, keep: Array) -> tuple[Array, Array]:
         """The curvature c (G₊ + λ) and the slope 2B b of the columns `keep`, of rows as they were multiplied."""
@@ -253,8 +236,7 @@ class MaskedMoments(VerticalAlgorithm[Server, Nothing, Nothing, Up]):
         curvatures, unit = noise.penalty.curvatures(self.split.columns), self.units
         if curvatures is None:  # the minimiser does not follow the noise linearly
             return None
-        everything = np.ones(len(unit), dtype=bool)
-        curve, _ = self.quadratic(products.from_limbs(server.sums), everything)
+        curve, _ = self.quadratic(products.from_limbs(server.sums), np.ones(len(unit), dtype=bool))
         inverse = np.linalg.inv(curve + np.diag(curvatures * unit**2))
         w = server.w.reshape(*server.w.shape[:-1], self.outputs, -1) / unit
         of_first, of_gram = self.variances()

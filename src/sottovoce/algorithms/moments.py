@@ -30,7 +30,6 @@ There is no paper. Noisy Gram matrices: Dwork, Talwar, Thakurta and Zhang 2014.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -81,9 +80,9 @@ class Moments(Algorithm[Server, Nothing, Nothing, Up]):
     outputs: Whole = 1
     slope_bound: Positive = 1e100
 
-    name: ClassVar[str] = "moments"
-    summary: ClassVar[str] = "noisy first and second moments, one round"
-    not_summed: ClassVar[str] = ""
+    name = "moments"
+    summary = "noisy first and second moments, one round"
+    not_summed = ""
 
     def asks(self) -> Asks:
         return Asks((Part("moments", last=1, kappa=self.kappa, slope_bound=self.slope_bound),))

@@ -34,14 +34,14 @@ There is no paper. Only smooth penalties: (4) has no prox in the metric of P.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
+from sottovoce.algorithms.corrected_steps import needs_smooth
 from sottovoce.algorithms.dp_sgd import Down
 from sottovoce.algorithms.moments import Moments, moments_width
 from sottovoce.algorithms.noisy_gd import NoisyGD
-from sottovoce.core.check import Fraction, InvalidInput, Positive, WholeOrZero
+from sottovoce.core.check import Fraction, Positive, WholeOrZero
 from sottovoce.core.contract import Array, Arrays, Asks, Hub, KnownNoise, Nothing, Part, Penalty, Site
 from sottovoce.core.shapes import DIM, widths
 
@@ -80,19 +80,17 @@ class MomentsThenGradients(Moments):
     share: Fraction = 0.1
     average_from: WholeOrZero = 0
 
-    name: ClassVar[str] = "moments-then-gradients"
-    summary: ClassVar[str] = "noisy moments, then preconditioned noisy gradients"
-    down: ClassVar[type] = Down
-    up: ClassVar[type] = Up
+    name = "moments-then-gradients"
+    summary = "noisy moments, then preconditioned noisy gradients"
+    down = Down
+    up = Up
 
     def asks(self) -> Asks:
         first = Part("moments", last=1, share=self.share, kappa=self.kappa, slope_bound=self.slope_bound)
         return Asks((first, Part("gradient", first=2, share=1 - self.share)))
 
     def check(self, penalty: Penalty) -> None:
-        if not penalty.smooth:
-            name = type(penalty).__name__
-            raise InvalidInput(f"{type(self).__name__}: needs a smooth penalty such as L2, got {name}; or use moments")
+        needs_smooth(type(self).__name__, penalty, "Or use moments")
 
     def init_server(self, hub: Hub) -> Server:  # type: ignore[override]
         columns = hub.zeros.shape[-1] // self.outputs
@@ -103,10 +101,8 @@ class MomentsThenGradients(Moments):
     def client(self, state: Nothing, down: Down, site: Site) -> tuple[Nothing, Up]:  # type: ignore[override]
         nothing = site.zeros[..., :0]
         if site.k == 1:
-            m = site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0)  # (1)
-            return state, Up(m, nothing)
-        g = site.release(site.f.grad(down.w), centre=site.zeros)  # (3)
-        return state, Up(nothing, g)
+            return state, Up(site.release(site.f.moments(self.kappa, self.slope_bound), centre=0.0), nothing)  # (1)
+        return state, Up(nothing, site.release(site.f.grad(down.w), centre=site.zeros))  # (3)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:  # type: ignore[override]
         columns = hub.zeros.shape[-1] // self.outputs

@@ -36,7 +36,7 @@ There is no paper. For (3) with a smooth penalty the limit is the same as with i
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 
@@ -77,9 +77,9 @@ class NoisyGD(Algorithm[Server, Nothing, Down, Up]):
     batch: NonNegative = 0
     lean: Annotated[float, Interval(-40, 40)] = 0.0
 
-    name: ClassVar[str] = "noisy-gd"
-    summary: ClassVar[str] = "noisy gradient descent with momentum, for constants chosen by rule"
-    not_summed: ClassVar[str] = ""
+    name = "noisy-gd"
+    summary = "noisy gradient descent with momentum, for constants chosen by rule"
+    not_summed = ""
 
     def asks(self) -> Asks:
         return Asks.every_round(batch=self.batch)

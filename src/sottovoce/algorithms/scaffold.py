@@ -30,7 +30,6 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from sottovoce.algorithms.corrected_steps import needs_smooth
 from sottovoce.core.check import NonNegative, Positive, Whole
@@ -70,10 +69,10 @@ class SCAFFOLD(Algorithm[Server, Nothing, Down, Up]):
     global_step: Positive = 1.0
     batch: NonNegative = 0
 
-    name: ClassVar[str] = "scaffold"
-    summary: ClassVar[str] = "local steps corrected by control variates"
-    paper: ClassVar[str] = "Karimireddy et al. 2020"
-    not_summed: ClassVar[str] = "its server keeps a control variate of each client, made of its messages"
+    name = "scaffold"
+    summary = "local steps corrected by control variates"
+    paper = "Karimireddy et al. 2020"
+    not_summed = "its server keeps a control variate of each client, made of its messages"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps, batch=self.batch)

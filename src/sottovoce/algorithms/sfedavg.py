@@ -23,12 +23,11 @@ Departures from the paper
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar
 
 from sottovoce.algorithms.fedavg import Down, FedAvg, Up
 from sottovoce.algorithms.fedepm import ALPHA, C, growing_mu, laplace_noise
 from sottovoce.core.check import InvalidInput, NonNegative, Positive, Whole
-from sottovoce.core.contract import Asks, Mode, Nothing, Penalty, Site
+from sottovoce.core.contract import Asks, Nothing, Penalty, Site
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,10 @@ class SFedAvg(FedAvg):
     by_size: bool = True
     mu: Positive = 0.05
 
-    name: ClassVar[str] = "sfedavg"
-    summary: ClassVar[str] = "secured FedAvg: shrinking local steps, noisy upload"
-    paper: ClassVar[str] = "Zhou and Li 2022, Algorithm 3"
-    modes: ClassVar[frozenset[Mode]] = frozenset({"none", "published", "proven"})
+    name = "sfedavg"
+    summary = "secured FedAvg: shrinking local steps, noisy upload"
+    paper = "Zhou and Li 2022, Algorithm 3"
+    modes = frozenset({"none", "published", "proven"})
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.local_steps * self.inner, batch=self.batch)
@@ -93,6 +92,6 @@ class SFedProx(SFedAvg):
     pull: NonNegative = 1e-5
     inner: Whole = 3
 
-    name: ClassVar[str] = "sfedprox"
-    summary: ClassVar[str] = "secured FedProx: shrinking local steps, noisy upload"
-    paper: ClassVar[str] = "Zhou and Li 2022, Algorithms 3 and 4"
+    name = "sfedprox"
+    summary = "secured FedProx: shrinking local steps, noisy upload"
+    paper = "Zhou and Li 2022, Algorithms 3 and 4"

@@ -36,7 +36,7 @@ Departures from the paper
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 
@@ -87,10 +87,10 @@ class TAMUNA(CorrectedSteps, Algorithm[Server, Nothing, Down, Up]):
     chi: Annotated[float, Interval(0, 1, closed=("high",))] = 1.0
     solver: LocalSteps = "gradient"
 
-    name: ClassVar[str] = "tamuna"
-    summary: ClassVar[str] = "random numbers of corrected local steps, partial participation"
-    paper: ClassVar[str] = "Condat et al. 2023"
-    not_summed: ClassVar[str] = "its server keeps a control variate of each client, made of its messages"
+    name = "tamuna"
+    summary = "random numbers of corrected local steps, partial participation"
+    paper = "Condat et al. 2023"
+    not_summed = "its server keeps a control variate of each client, made of its messages"
 
     def asks(self) -> Asks:
         return Asks.every_round(answers=self.most_steps or 3 * self.local_steps)

@@ -252,7 +252,7 @@ def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
         return (key.noisy("gaussian", 1.0, *about) - answer).ravel()
 
     def batch(key: NoiseKey) -> np.ndarray:
-        return key.batch(who, who, np.array([exact.size]), 1, 0).ravel() - 0.5
+        return key.batch(who, who, np.array([exact.size]), 1, 0, ()).ravel() - 0.5
 
     key, other = keys[:2]
     pairs = {

@@ -288,7 +288,7 @@ class ChargeChecks:
         if task.split is not None:
             parties = self.config.get("schema", {}).get("parties")
             names = list(parties) if parties else self.config.get("data", {}).get("names")
-            facts = {"names": names or usual_names(task.split.owners), "holder": task.split.holder}
+            facts = {"names": names or usual_names(task.split.owners)}
         return state_guarantee(task.privacy, task.algorithm.name, charges.rounds, known, **facts)
 
     def history(self) -> str:

@@ -97,21 +97,24 @@ def shown(value: object) -> str:
     return f"an object of class {kind.__name__}"
 
 
-def require(holds: bool, who: str, rule: str, got: object = _NOTHING, hint: str = "") -> None:
-    """Raise ``InvalidInput("<who>: <rule>, got <got>. <hint>")`` unless `holds`.
+def require(
+    holds: bool, who: str, rule: str, got: object = _NOTHING, hint: str = "", error: type[SottovoceError] = InvalidInput
+) -> None:
+    """Raise ``error("<who>: <rule>, got <got>. <hint>")`` unless `holds`.
 
     `got` is written as `shown` does it, except that a tuple of whole numbers is taken for a shape and written in full.
     A value of unknown type may be a row of whole numbers: for such values use `of_kind`, or `shown` itself.
     """
     if not holds:
-        text = str(got) if _is_shape(got) else shown(got)
-        value = "" if got is _NOTHING else f", got {text}"
-        raise InvalidInput(f"{who}: {rule}{value}" + (f". {hint}" if hint else ""))
+        value = "" if got is _NOTHING else f", got {got if _is_shape(got) else shown(got)}"
+        raise error(f"{who}: {rule}{value}" + (f". {hint}" if hint else ""))
 
 
-def given(value: Choice | None, who: str, rule: str, hint: str = "") -> Choice:
+def given(
+    value: Choice | None, who: str, rule: str, hint: str = "", error: type[SottovoceError] = InvalidInput
+) -> Choice:
     """`value`, which must not be None: else an error that says the rule."""
-    require(value is not None, who, rule, hint=hint)
+    require(value is not None, who, rule, hint=hint, error=error)
     return cast(Choice, value)
 
 

@@ -38,10 +38,7 @@ def clip_rows(vectors: Floats, clip: Numbers, norm: int = 2) -> Floats:
     top = np.abs(vectors).max(axis=-1, keepdims=True, initial=0.0)
     finite = top < np.inf  # False for NaN too
     scaled = np.where(finite, vectors, 0.0) / np.where(finite & (top > 0.0), top, 1.0)
-    if norm == 1:
-        norms = np.abs(scaled).sum(axis=-1, keepdims=True)
-    else:
-        norms = np.sqrt(np.square(scaled).sum(axis=-1, keepdims=True))
+    norms = np.linalg.norm(scaled, ord=norm, axis=-1, keepdims=True)
     keeps, factor = _scaling(np.where(finite, top, np.inf), norms, clip, vectors.shape[-1])
     return np.where(keeps, vectors, scaled * factor)
 

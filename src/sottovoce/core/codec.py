@@ -7,26 +7,24 @@ Nothing else can be encoded, and decoding executes nothing.
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
+from sottovoce.core.contract import Arrays
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-Message = TypeVar("Message", bound="DataclassInstance")  # of arrays
+Message = TypeVar("Message", bound=Arrays)  # of arrays
 
 
 @functools.cache
-def _names(kind: "type[DataclassInstance]") -> tuple[str, ...]:
+def _names(kind: type[Arrays]) -> tuple[str, ...]:
     """The fields of a message; asked for several times in a round."""
     return tuple(field.name for field in fields(kind))
 
 
-def to_arrays(message: "DataclassInstance") -> dict[str, Floats]:
+def to_arrays(message: Arrays) -> dict[str, Floats]:
     """The fields of a message by name; refuses a field that is not an array with a client axis."""
     arrays: dict[str, Floats] = {name: getattr(message, name) for name in _names(type(message))}
     for name, array in arrays.items():
@@ -93,7 +91,7 @@ def under(prefix: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def bytes_per_client(message: "DataclassInstance") -> int:
+def bytes_per_client(message: Arrays) -> int:
     """The bytes that one client's share of this message takes: 8 for each number, without names and framing."""
     return sum(8 * array.shape[-1] for array in to_arrays(message).values())
 

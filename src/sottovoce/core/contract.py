@@ -22,7 +22,6 @@ from sottovoce.core.participation import Participation
 from sottovoce.core.plain import Json
 from sottovoce.core.questions import ArgMin as ArgMin
 from sottovoce.core.questions import Array, Asks, Descent, Penalty, ProxSteps
-from sottovoce.core.questions import Kind as Kind
 from sottovoce.core.questions import Part as Part
 from sottovoce.core.random.streams import Draw
 

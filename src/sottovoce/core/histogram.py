@@ -90,13 +90,12 @@ class Evaluation:
 
         `longest`: what no score is larger than in size, by public numbers; infinite where none is known.
         """
-        inside = self.bins_of_class(classes)
         least = np.full(classes, 1.0 / classes)
         most = np.ones(classes)
         if classes == 2:
             least[:] = 1 - self.threshold, self.threshold
             most[:] = np.maximum(least, 1 / (1 + math.exp(-min(longest, 700.0))))
-        return np.linspace(least, most, inside + 1, axis=-1)
+        return np.linspace(least, most, self.bins_of_class(classes) + 1, axis=-1)
 
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
         """How many records are left for training, of so many: public."""

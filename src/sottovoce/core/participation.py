@@ -4,6 +4,7 @@ The server draws these sets and sees who answers, so sampling clients hides noth
 budget is `most(rounds)`, the largest number of rounds in which it can be asked.
 """
 
+import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -73,9 +74,7 @@ class Everyone(Participation):
     name: ClassVar[str] = "everyone"
 
     def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
-        everyone = np.ones(_shape(streams, n), dtype=bool)
-        while True:
-            yield everyone
+        return itertools.repeat(np.ones(_shape(streams, n), dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -229,9 +228,7 @@ def _shape(streams: Streams, n: int) -> tuple[int, ...]:
 def _draws(n: int, streams: Streams) -> Iterator[Floats]:
     """One uniform number per client and round: (runs?, n)."""
     server = np.array([SERVER], dtype=np.uint64)
-    round_ = 0
-    while True:
-        round_ += 1
+    for round_ in itertools.count(1):
         yield streams.uniform(server, round_, Purpose.PARTICIPATION, n)[..., 0, :]
 
 

@@ -150,13 +150,11 @@ class Split:
             above, beside = np.triu_indices(last - first)
             needed = ~self.is_label[first + above]  # products of slopes with slopes are nobody's business
             blocks.append((first + above[needed], first + beside[needed]))
-        blocks += [self._block(a, b) for a, b in self.pairs]
-        rows, columns = (np.concatenate([each[end] for each in blocks]) for end in (0, 1))
+        for pair in self.pairs:
+            rows, columns = (np.arange(self.starts[m], self.starts[m + 1]) for m in pair)
+            blocks.append((np.repeat(rows, len(columns)), np.tile(columns, len(rows))))
+        rows, columns = (np.concatenate(each) for each in zip(*blocks, strict=True))
         return rows, columns
-
-    def _block(self, a: int, b: int) -> tuple[Integers, Integers]:
-        rows, columns = (np.arange(self.starts[m], self.starts[m + 1]) for m in (a, b))
-        return np.repeat(rows, len(columns)), np.tile(columns, len(rows))
 
     @cached_property
     def owners_of(self) -> tuple[Integers, Integers]:
@@ -268,8 +266,7 @@ def halves(split: Split, tables: Sequence[AnyArray]) -> Integers:
     """
     rows, columns = split.places
     first, _ = split.owners_of
-    products = gram(tables)[rows, columns]
-    return np.where(first == np.arange(split.owners)[:, None], products, 0)
+    return np.where(first == np.arange(split.owners)[:, None], gram(tables)[rows, columns], 0)
 
 
 def own_part(split: Split, m: int, table: AnyArray) -> Integers:

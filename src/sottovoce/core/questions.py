@@ -50,10 +50,13 @@ class Part:
     slope_bound: float = math.inf
     cells: int = 0
 
+    def end(self, most: int) -> int:
+        """The last round, of a run of `most`, in which it may be asked."""
+        return most if self.last is None else min(self.last, most)
+
     def rounds(self, most: int) -> int:
         """In how many rounds, of a run of `most`, it is asked."""
-        end = most if self.last is None else min(self.last, most)
-        return max(end - self.first + 1, 0)
+        return max(self.end(most) - self.first + 1, 0)
 
     def given(self, rounds: int, times: int) -> int:
         """Answers of a client that takes part in `times` of `rounds` rounds; held-out records are asked about once."""
@@ -95,10 +98,9 @@ class Asks:
             for end, part in zip(ends, self.parts, strict=False)
         )
         check.require(len(self.parts) > 0 and apart, "Asks", "parts must follow each other, in rounds of their own")
-        whole = abs(sum(part.share for part in self.parts) - 1.0) <= 1e-9
-        check.require(
-            whole and min(part.share for part in self.parts) > 0, "Asks", "shares must be > 0 and add up to 1"
-        )
+        shares = [part.share for part in self.parts]
+        whole = min(shares) > 0 and abs(sum(shares) - 1.0) <= 1e-9
+        check.require(whole, "Asks", "shares must be > 0 and add up to 1")
 
     @classmethod
     def every_round(cls, answers: int = 1, kind: Kind = "gradient", batch: float = 0, releases: int = 1) -> "Asks":
@@ -109,11 +111,7 @@ class Asks:
         """The same questions in `rounds` rounds, and after them one about held-out records (`core/histogram.py`)."""
         asked = [part for part in self.parts if part.first <= rounds]
         whole = sum(part.share for part in asked)  # what is asked in no round needs no share
-        ends = [rounds if part.last is None else min(part.last, rounds) for part in asked]
-        parts = [
-            replace(part, last=end, share=part.share / whole * (1 - share))
-            for part, end in zip(asked, ends, strict=True)
-        ]
+        parts = [replace(part, last=part.end(rounds), share=part.share / whole * (1 - share)) for part in asked]
         last = Part("histogram", first=rounds + 1, last=rounds + 1, share=share, cells=cells)
         return replace(self, parts=(*parts, last))
 

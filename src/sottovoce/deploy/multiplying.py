@@ -282,7 +282,7 @@ class Multiplying:
     def _side(self, pair: int) -> Side:
         terms = self._terms
         key = self._key(pair, terms.other(pair, self._m))
-        return Side(terms.role(pair, self._m), key.attempt, key, self._table(), self._seed(pair))
+        return Side(terms.role(pair, self._m), key, self._table(), self._seed(pair))
 
     # ------------------------------------------------------------------------------------------------- what is kept
 

@@ -123,7 +123,7 @@ def _facts(deployment: Deployment, charges: Charges | None, predicts: bool) -> J
     task, clients = deployment.task, deployment.clients
     if task.split is not None:
         dealers = {"dealers": dict(zip(task.split.pairs, clients.dealers, strict=True))} if clients.dealers else {}
-        return {"names": clients.names, "holder": clients.holding, **dealers}
+        return {"names": clients.names, **dealers}
     if clients.split and charges is not None:
         return {"together": together(task.privacy, charges), "predicts": predicts}
     return {}

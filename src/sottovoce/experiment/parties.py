@@ -171,7 +171,7 @@ class LocalParties(LocalClients):
             together = max(accounting.epsilon(spent, self.delta) for spent in charges.of_all_owners())
         facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
         if one_release:
-            facts = {"names": self.parties.names, "holder": self.parties.holder}
+            facts = {"names": self.parties.names}
             data = config["data"] | {"names": list(self.parties.names)}  # for whoever verifies the guarantee
             config = config | {"data": data}
         result = cast(VerticalResult, finished_run(self, outcome, config, lasting, model, **facts))

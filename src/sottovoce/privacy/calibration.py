@@ -89,8 +89,7 @@ def grid_numbers(privacy: "Proven", part: Part, shape: AnswerShape) -> Json:
     """How far one unit moves the integers of an answer, in grid steps, and how many integers there are."""
     width = moments.width(shape.dim, shape.columns)
     if privacy.unit == "client":
-        longest = width if part.kind == "moments" else shape.dim
-        return {"sensitivity": 2.0 * GRID_BOUND, "coordinates": longest}
+        return {"sensitivity": 2.0 * GRID_BOUND, "coordinates": width if part.kind == "moments" else shape.dim}
     reach = 2 if privacy.relation == "replace-one" else 1
     if part.kind == "histogram":
         return {"sensitivity": histogram_steps(reach == 2), "coordinates": part.cells}

@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import Template
-from typing import Any, Literal, cast
+from typing import Annotated, Literal
 
 from sottovoce.core import check
-from sottovoce.core.toml import packaged_toml
+from sottovoce.core.files import packaged_text
+from sottovoce.core.toml import parse_toml
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.accounting.gaussian import gaussian_epsilon
 
@@ -30,14 +31,13 @@ class Asked:
     """What a published run asked for; the two rates matter to FedSPD-DP only (p and q of (21))."""
 
     epsilon: check.Positive
-    delta: float
+    delta: Annotated[float, check.Interval(0, 1, closed=("low",))]
     rounds: check.WholeOrZero
     data_rate: float | None = None
     client_rate: float = 1.0
 
     def __post_init__(self) -> None:
         check.fields(self, "describe")
-        check.require(0 <= self.delta < 1, "describe", "delta must lie in [0, 1)", self.delta)
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class PaperClaim:
     method: str
     paper: str
     statement: str
-    assumptions: tuple[str, ...]
+    assumptions: Sequence[str]
     observer: str
     verdict: Verdict
     because: str
@@ -112,18 +112,10 @@ _TOTALS: dict[str, Callable[[Asked], tuple[float, float] | None]] = {
 
 
 def _read_claims() -> dict[str, PaperClaim]:
-    tables = packaged_toml("privacy", "claims.toml")
-    shared = tables.pop("shared")
-
-    def filled(value: Any) -> Any:
-        if isinstance(value, list):
-            return tuple(map(filled, cast(list[str], value)))
-        return Template(value).substitute(shared) if isinstance(value, str) else value
-
-    return {
-        method: PaperClaim(method, **{name: filled(value) for name, value in table.items()})
-        for method, table in tables.items()
-    }
+    text = packaged_text("privacy", "claims.toml")
+    shared = parse_toml(text, "claims.toml").pop("shared")
+    tables = parse_toml(Template(text).substitute(shared), "claims.toml")
+    return {method: PaperClaim(method, **table) for method, table in tables.items() if method != "shared"}
 
 
 CLAIMS = _read_claims()

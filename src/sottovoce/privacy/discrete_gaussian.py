@@ -172,13 +172,9 @@ class _Table:
 
 def _checked(sigma: float) -> float:
     check.positive("discrete_gaussian", sigma=sigma)
-    check.require(
-        SMALLEST_SCALE <= sigma <= LARGEST_SCALE,
-        "discrete_gaussian",
-        "sigma must lie between 2^-4 and 2^47",
-        sigma,
-        "Choose a grid on which the noise is a few thousand to a few million steps wide",
-    )
+    fits, rule = SMALLEST_SCALE <= sigma <= LARGEST_SCALE, "sigma must lie between 2^-4 and 2^47"
+    hint = "Choose a grid on which the noise is a few thousand to a few million steps wide"
+    check.require(fits, "discrete_gaussian", rule, sigma, hint)
     return float(sigma)
 
 

@@ -4,7 +4,7 @@ A `Guarantee` holds the number, the theorem behind it with its constants, and ev
 (`theorems.py`). Its text is made from these fields by `words`, so that `sottovoce verify` can make it again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, cast
 
@@ -12,12 +12,12 @@ import numpy as np
 
 from sottovoce.core.contract import Mode
 from sottovoce.core.plain import Json
-from sottovoce.ledger.charges import Charges
 from sottovoce.privacy import guarantee_words as say
 from sottovoce.privacy import theorems
 from sottovoce.privacy.guarantee_words import short_unit
 from sottovoce.privacy.modes import PrivacyMode, Proven, ProvenColumns, Published
 from sottovoce.privacy.theorems import CODE, Assumption, Grounds
+from sottovoce.privacy.theorems import Statement as Statement
 
 LABELS_FOUND = (
     "the set of class labels: it was read off the private labels; declare it (classes=[...] of an estimator, labels = "
@@ -222,63 +222,27 @@ def _split_columns(guarantee: Guarantee) -> list[str]:
 # ------------------------------------------------------------------------------------------------------------- stating
 
 
-@dataclass(frozen=True)
-class Statement:
-    """What a finished run is known to be, from which its guarantee follows.
-
-    Parameters
-    ----------
-    epsilons
-        What the ledgers say was spent, per client or party (worst run).
-    accountant
-        How it was added up.
-    charges
-        What the ledgers were charged.
-    kinds
-        What the algorithm asks for (`Asks`); "ranges" for a scaler by itself.
-    lasting
-        Whether ledgers are files that outlive the run.
-    deployed
-        Whether the clients are on other machines, so that what they did is their word.
-    forgotten
-        Whether the seed of the noise was drawn by the operating system and kept nowhere.
-    of_all
-        What all repetitions together cost.
-    """
-
-    epsilons: np.ndarray
-    accountant: str
-    charges: Charges
-    kinds: tuple[str, ...] = ("gradient",)
-    lasting: bool = False
-    deployed: bool = False
-    forgotten: bool = False
-    of_all: float | None = None
-
-    def _kind_of_noise(self, privacy: Proven | ProvenColumns) -> str:
-        if not self.forgotten or privacy.secret_noise:
-            return privacy.noise
-        return "forgotten discrete" if privacy.on_grid else "forgotten"
-
-    def stated(
-        self, privacy: Proven | ProvenColumns, owners: str, observer: str, grounds: Grounds, **fields: Any
-    ) -> Guarantee:
-        """All that rows and columns have in common; `fields` are the others."""
-        models = self.charges.repetitions
-        return Guarantee(
-            mode="proven",
-            epsilon=float(self.epsilons.max()),
-            delta=privacy.delta,
-            observer=observer,
-            accountant=self.accountant,
-            noise=say.NOISE[self._kind_of_noise(privacy)],
-            epsilon_of_client=tuple(float(value) for value in self.epsilons),
-            span=f"this and all earlier runs in the {owners}' ledgers" if self.lasting else "the whole run",
-            models=models,
-            epsilon_of_all=None if models == 1 or self.of_all is None else float(self.of_all),
-            **vars(grounds),
-            **fields,
-        )
+def _stated(
+    known: Statement, privacy: Proven | ProvenColumns, owners: str, observer: str, grounds: Grounds, **fields: Any
+) -> Guarantee:
+    """All that rows and columns have in common; `fields` are the others."""
+    models, noise = known.charges.repetitions, privacy.noise
+    if known.forgotten and not privacy.secret_noise:
+        noise = "forgotten discrete" if privacy.on_grid else "forgotten"
+    return Guarantee(
+        mode="proven",
+        epsilon=float(known.epsilons.max()),
+        delta=privacy.delta,
+        observer=observer,
+        accountant=known.accountant,
+        noise=say.NOISE[noise],
+        epsilon_of_client=tuple(float(value) for value in known.epsilons),
+        span=f"this and all earlier runs in the {owners}' ledgers" if known.lasting else "the whole run",
+        models=models,
+        epsilon_of_all=None if models == 1 or known.of_all is None else float(known.of_all),
+        **vars(grounds),
+        **fields,
+    )
 
 
 def state_guarantee(
@@ -300,14 +264,15 @@ def state_guarantee(
         from sottovoce.privacy import claims
 
         promised = cast(Published, privacy)
-        return Guarantee(
-            "published", claims.describe(method, promised.epsilon, promised.delta, rounds, **(claim_terms or {}))
-        )
+        text = claims.describe(method, promised.epsilon, promised.delta, rounds, **(claim_terms or {}))
+        return Guarantee("published", text)
     if known is None or not np.isfinite(known.epsilons).all():
         return Guarantee("proven", UNKNOWN)
     if known.kinds == ("products",):
         return _of_products(cast(ProvenColumns, privacy), known, **facts)
-    return _STATEMENTS[privacy.promise](privacy, known, **facts)
+    if isinstance(privacy, ProvenColumns):
+        return _of_columns(privacy, known, **facts)
+    return _of_rows(cast(Proven, privacy), known)
 
 
 def _of_rows(privacy: Proven, known: Statement) -> Guarantee:
@@ -319,7 +284,7 @@ def _of_rows(privacy: Proven, known: Statement) -> Guarantee:
         unit += f", no row longer than {min(bounds):g}"  # so all charges hold
     grounds = _merged([theorems.grounds_of_rows(privacy, kind, known) for kind in known.kinds])
     observer = say.observer_of(privacy, events)
-    return known.stated(privacy, "clients", observer, grounds, unit=unit, not_covered=say.NOT_COVERED)
+    return _stated(known, privacy, "clients", observer, grounds, unit=unit, not_covered=say.NOT_COVERED)
 
 
 def _of_columns(
@@ -340,7 +305,8 @@ def _of_columns(
         if bound is not None:
             unit += f" ({what}s longer than {bound:g} count as scaled down to that)"
     finite = together is not None and np.isfinite(together) and privacy.unit == "record"
-    return known.stated(
+    return _stated(
+        known,
         privacy,
         "parties",
         f"{say.OBSERVER}, the other parties included",
@@ -355,18 +321,14 @@ def _of_columns(
 
 
 def _of_products(
-    privacy: ProvenColumns,
-    known: Statement,
-    names: Sequence[str] = (),
-    holder: int = 0,
-    dealers: Mapping[tuple[int, int], str] | None = None,
+    privacy: ProvenColumns, known: Statement, names: Sequence[str] = (), dealers: say.Dealers | None = None
 ) -> Guarantee:
-    """For products of split columns. `names`: of the owners; `holder`: the number of the one that has the labels."""
+    """For products of split columns. `names`: of the owners; `dealers`: who deals masks to each pair of them."""
     dealers = say.dealers_of(names) if dealers is None else dealers
     grounds = theorems.grounds_of_products(privacy, known, len(names))
     privacy = privacy if privacy.on_grid else replace(privacy, noise="discrete")  # there is no other on products
     observer, not_covered = say.observer_of_products(names, dealers), say.NOT_COVERED_PRODUCTS
-    return known.stated(privacy, "owners", observer, grounds, unit=say.PRODUCTS_UNIT, not_covered=not_covered)
+    return _stated(known, privacy, "owners", observer, grounds, unit=say.PRODUCTS_UNIT, not_covered=not_covered)
 
 
 def _merged(grounds: Sequence[Grounds]) -> Grounds:
@@ -380,6 +342,3 @@ def _merged(grounds: Sequence[Grounds]) -> Grounds:
         {**grounds[0].constants, "sensitivity": sensitivities},
         tuple(dict.fromkeys(assumption for one in grounds for assumption in one.assumptions)),
     )
-
-
-_STATEMENTS: dict[str, Callable[..., Guarantee]] = {"record": _of_rows, "client": _of_rows, "columns": _of_columns}

@@ -58,6 +58,7 @@ NOT_COVERED_PRODUCTS = (
 )
 PRODUCTS_UNIT = "one record: all columns of one sample at all owners, and its label, replaced by any others"
 COORDINATOR = "the coordinator"
+Dealers = Mapping[tuple[int, int], str]  # who deals masks to each pair of owners
 
 
 def short_unit(unit: str) -> str:
@@ -78,14 +79,13 @@ def of_sums(observer: str) -> bool:
     return "every opened sum" in observer
 
 
-def dealers_of(names: Sequence[str]) -> dict[tuple[int, int], str]:
+def dealers_of(names: Sequence[str]) -> Dealers:
     """Who deals to each pair of owners by default: the coordinator, or from three owners on another owner."""
-    pairs = itertools.combinations(range(len(names)), 2)
-    chosen = {pair: dealer_of(pair, len(names)) for pair in pairs}
+    chosen = {pair: dealer_of(pair, len(names)) for pair in itertools.combinations(range(len(names)), 2)}
     return {pair: COORDINATOR if dealer is None else names[dealer] for pair, dealer in chosen.items()}
 
 
-def observer_of_products(names: Sequence[str], dealers: Mapping[tuple[int, int], str]) -> str:
+def observer_of_products(names: Sequence[str], dealers: Dealers) -> str:
     """Against whom a run holds that asked for products of split columns: who may share what with whom."""
     if len(names) == 1:
         return OBSERVER

@@ -1,26 +1,15 @@
 """Labels where columns are split: what the server may ask of them, and labels that are randomised before training."""
 
 import secrets
-from typing import Protocol
 
 import numpy as np
 
-from sottovoce.core.check import InvalidInput
+from sottovoce.core import check
 from sottovoce.core.contract import LabelOracle
+from sottovoce.core.loss import Loss
 from sottovoce.core.random.streams import SERVER, Purpose
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import NoiseKey, parts_digests
-
-
-class LossOfScores(Protocol):
-    """What is used of a loss (`problems/losses`) where columns are split."""
-
-    @property
-    def curvature(self) -> float: ...
-    @property
-    def strong(self) -> float: ...
-    def prox(self, v: np.ndarray, y: np.ndarray, rho: np.ndarray, /) -> np.ndarray: ...
-    def slope(self, margin: np.ndarray, y: np.ndarray, /) -> np.ndarray: ...
 
 
 def label_event(epsilon: float) -> Event:
@@ -33,16 +22,11 @@ def label_key(key: NoiseKey, y: np.ndarray) -> NoiseKey:
     return NoiseKey(key.streams, parts_digests([y]))
 
 
-def label_oracle(loss: LossOfScores, y: np.ndarray, weight: float) -> LabelOracle:
+def label_oracle(loss: Loss, y: np.ndarray, weight: float) -> LabelOracle:
     """What the server may ask of the labels: functions, which hold them. l(z) = weight Σ_i loss(z_i, y_i).
 
     `y` is (samples,), or (runs, 1, samples) where each run has drawn its own.
     """
-
-    def labels_at(rows: np.ndarray | None) -> np.ndarray:
-        if rows is None:
-            return y
-        return y[rows.astype(np.int64)] if y.ndim == 1 else np.take_along_axis(y, rows.astype(np.int64), axis=-1)
 
     def prox(v: np.ndarray, rho: np.ndarray) -> np.ndarray:
         if v.ndim < 3:
@@ -53,7 +37,11 @@ def label_oracle(loss: LossOfScores, y: np.ndarray, weight: float) -> LabelOracl
         return np.stack([loss.prox(a, b, c / weight) for a, b, c in zip(v, of_run, rho, strict=True)])
 
     def slope(scores: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        return weight * loss.slope(scores, labels_at(rows))
+        labels = y
+        if rows is not None:
+            at = rows.astype(np.int64)
+            labels = y[at] if y.ndim == 1 else np.take_along_axis(y, at, axis=-1)
+        return weight * loss.slope(scores, labels)
 
     return LabelOracle(prox, slope, weight * loss.curvature, weight * loss.strong, y.shape[-1])
 
@@ -66,8 +54,8 @@ def randomised_labels(y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np
     Secure flips compare 64 random bits of the operating system with the probability rounded up to a 64-bit fraction,
     which can only add privacy.
     """
-    if not np.isin(y, (-1.0, 1.0)).all():
-        raise InvalidInput("label_epsilon: randomised response is for labels -1 and +1")
+    signed = bool(np.isin(y, (-1.0, 1.0)).all())
+    check.require(signed, "label_epsilon", "randomised response is for labels -1 and +1")
     chance = 1.0 / (1.0 + np.exp(epsilon))
     if key is None:
         bits = np.frombuffer(secrets.token_bytes(8 * len(y)), dtype=np.uint64)

@@ -139,11 +139,6 @@ def mask(seed: bytes, attempt: Attempt, name: Literal["U", "V"], start: int, row
     return np.concatenate(chunks).reshape(-1, width)[start - first * _CHUNK :][:rows]
 
 
-def correction(seed: bytes, attempt: Attempt) -> Words:
-    """W_1, which hides U'V from b."""
-    return uniform_product(seed, attempt, "W_1")
-
-
 def uniform_product(secret: bytes, attempt: Attempt, purpose: str) -> Words:
     """Uniform numbers of a secret, as many as the product has."""
     rows, columns = attempt.widths
@@ -156,7 +151,7 @@ def dealt(first_seed: bytes, second_seed: bytes, attempt: Attempt) -> Words:
     for start in range(0, attempt.rows, _CHUNK):
         rows = min(_CHUNK, attempt.rows - start)
         total += product(mask(first_seed, attempt, "U", start, rows), mask(second_seed, attempt, "V", start, rows))
-    return total - correction(first_seed, attempt)
+    return total - uniform_product(first_seed, attempt, "W_1")  # which hides U'V from b
 
 
 def product(A: AnyArray, B: AnyArray) -> Words:
@@ -236,8 +231,8 @@ class Side:
     ----------
     role
         "first": a. "second": b.
-    attempt, key
-        What is computed, and what the two owners share.
+    key
+        What the two owners share in this attempt, and what is computed in it.
     table
         The owner's own whole numbers, (rows, columns).
     seed
@@ -245,17 +240,14 @@ class Side:
     """
 
     role: Role
-    attempt: Attempt
     key: PairKey
     table: AnyArray
     seed: bytes = field(default_factory=fresh_secret)
 
     def __post_init__(self) -> None:
-        place = 0 if self.role == "first" else 1
+        self.attempt, place = self.key.attempt, 0 if self.role == "first" else 1
         shape = (self.attempt.rows, self.attempt.widths[place])
         check.require(self.table.shape == shape, "masked products", f"the table must be {shape}", self.table.shape)
-        same = self.key.attempt == self.attempt
-        check.require(same, "masked products", "the key of a pair must be of the same attempt")
         self._total: Words = np.zeros(self.attempt.widths, dtype=np.uint64)
         self._next_row = 0
         self._replied: Words | None = None
@@ -294,7 +286,7 @@ class Side:
         check.require(each, "masked products", "every entry needs noise of its own, in whole numbers", noise.shape)
         if from_dealer is not None and (from_dealer.shape, from_dealer.dtype) != (self.attempt.widths, np.uint64):
             raise Refused("masked products: what the dealer sent is not of the agreed size")
-        other = correction(self.seed, self.attempt) if from_dealer is None else from_dealer
+        other = uniform_product(self.seed, self.attempt, "W_1") if from_dealer is None else from_dealer
         common = self.key.common_mask()
         share = self._total + other + as_words(noise)
         self._replied = share - common if second else share + common

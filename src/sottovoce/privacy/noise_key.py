@@ -31,14 +31,16 @@ from typing import cast
 
 import numpy as np
 
+from sottovoce.core import check
 from sottovoce.core.arrays import Matrix, is_sparse
-from sottovoce.core.check import InvalidInput
 from sottovoce.core.compiling import THREADS, compiled_pays
 from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 _LAST_32 = np.uint64(32)
 _NOTHING = np.zeros((1, 0))  # used where there is no exact answer
+# As `noise` takes them: who, local, k, purpose, question, exact, asked.
+Bound = tuple[np.ndarray, np.ndarray, int, Purpose, int, np.ndarray, Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,23 +83,13 @@ class NoiseKey:
         draw = self.streams.laplace if kind == "laplace" else self.streams.normal
         return draw(who, k, purpose, count or exact.shape[-1], question, self.binding(local, (exact, *asked)))
 
-    def noisy(
-        self,
-        kind: str,
-        scale: np.ndarray | float,
-        who: np.ndarray,
-        local: np.ndarray,
-        k: int,
-        purpose: Purpose,
-        question: int,
-        exact: np.ndarray,
-        asked: Sequence[np.ndarray] = (),
-    ) -> np.ndarray:
+    def noisy(self, kind: str, scale: np.ndarray | float, *bound: *Bound) -> np.ndarray:
         """An exact answer plus `noise` for it times `scale`: a number, or numbers that fit the answer."""
+        who, local, k, purpose, question, exact, asked = bound
         if kind != "laplace" and np.shape(scale)[-1:] in ((), (1,)):  # one for each client
             about = self.binding(local, (exact, *asked))
             return self.streams.noisy(exact, np.atleast_2d(scale), who, k, purpose, question, about)
-        noise = self.noise(kind, who, local, k, purpose, question, exact, asked)
+        noise = self.noise(kind, *bound)
         noise *= scale
         noise += exact  # in place: numbers of an answer that is larger than its noise would share it, so it is refused
         return noise
@@ -122,13 +114,7 @@ class NoiseKey:
         return self.streams.uniform(who, k, purpose, exact.shape[-1], question, self.binding(local, (exact,)))
 
     def batch(
-        self,
-        who: np.ndarray,
-        local: np.ndarray,
-        sizes: np.ndarray,
-        k: int,
-        question: int,
-        asked: Sequence[np.ndarray] = (),
+        self, who: np.ndarray, local: np.ndarray, sizes: np.ndarray, k: int, question: int, asked: Sequence[np.ndarray]
     ) -> np.ndarray:
         """One uniform number for each row of these clients, end to end: who is in a batch follows from them."""
         about = self.binding(local, (_NOTHING, *asked))
@@ -232,9 +218,6 @@ def stable_text(value: object) -> str:
         home = type(value).__module__.removeprefix("sottovoce.")
         ours = home != type(value).__module__
         return f"{'sottovoce' if ours else home}.{type(value).__qualname__}({parts})"
-    if type(value).__repr__ is object.__repr__:
-        raise InvalidInput(
-            f"train: {type(value).__name__} has no text of its own, so a run with it could not be repeated; make it a "
-            "frozen dataclass"
-        )
+    rule = f"{type(value).__name__} has no text of its own, so a run with it could not be repeated"
+    check.require(type(value).__repr__ is not object.__repr__, "train", rule, hint="Make it a frozen dataclass")
     return repr(value)

@@ -17,9 +17,9 @@ from dataclasses import replace
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.random.streams import Purpose
-from sottovoce.privacy import accounting
-from sottovoce.privacy import discrete_noise as mechanisms
+from sottovoce.privacy import accounting, discrete_noise
 from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.events import LEAST_SCALE, Event, GridEvent
 from sottovoce.privacy.modes import Proven
@@ -39,11 +39,9 @@ def plan_counts(epsilon: float, delta: float, privacy: Proven, features: int) ->
 
     Secure noise is accounted by Theorem 2 where that takes less noise than zCDP; `features`: their number.
     """
-    if privacy.unit != "record":
-        raise check.NoGuarantee(
-            f"PrivateScaler: its ranges are private for one record, and the unit is a whole {privacy.unit}; state "
-            "ranges instead, PublicScaler(ranges)"
-        )
+    rule = f"its ranges are private for one record, and the unit is a whole {privacy.unit}"
+    hint = "State ranges instead, PublicScaler(ranges)"
+    check.require(privacy.unit == "record", "PrivateScaler", rule, hint=hint, error=check.NoGuarantee)
     pure = delta == 0 or privacy.delta > 0
     check.require(pure, "PrivateScaler", "delta must be 0 where the whole budget has none", delta)
     secure = "discrete-gaussian" if privacy.noise == "secure" else "gaussian"
@@ -110,15 +108,13 @@ def find_ranges(
             f"together, and only cells of more than about {believed:.0f} would stand out. Give it "
             f"epsilon = {enough:g}, scale fewer features, or state ranges (PublicScaler)"
         )
-    if not ledger.afford(event, ANSWERS, np.arange(clients), 0).all():
-        raise check.BudgetSpent(
-            "PrivateScaler: its two answers do not fit into what is left of every owner's budget. Nothing was asked; "
-            "give it a smaller epsilon, or the whole a larger one"
-        )
+    fits = bool(ledger.afford(event, ANSWERS, np.arange(clients), 0).all())
+    rule = "its two answers do not fit into what is left of every owner's budget. Nothing was asked"
+    hint = "Give it a smaller epsilon, or the whole a larger one"
+    check.require(fits, "PrivateScaler", rule, hint=hint, error=check.BudgetSpent)
 
     def seen(values: np.ndarray, edges: np.ndarray, question: int) -> np.ndarray:
-        counts = noisy_counts(values, offsets, edges, question, event, ledger, key)
-        return counts.sum(axis=0) > believed
+        return noisy_counts(values, offsets, edges, question, event, ledger, key).sum(axis=0) > believed
 
     largest = SIZES[np.minimum(_last(seen(np.abs(X), np.tile(SIZES, (features, 1)), 0)), len(SIZES) - 1)]
     ends = largest[:, None] * np.linspace(-1.0, 1.0, CELLS + 1)
@@ -128,14 +124,8 @@ def find_ranges(
 
 
 def noisy_counts(
-    values: np.ndarray,
-    offsets: np.ndarray,
-    edges: np.ndarray,
-    question: int,
-    event: Event,
-    ledger: Ledger,
-    key: NoiseKey | None,
-) -> np.ndarray:
+    values: Floats, offsets: Integers, edges: Floats, question: int, event: Event, ledger: Ledger, key: NoiseKey | None
+) -> Floats:
     """How many records of each owner lie in each cell of each feature, with noise: (clients, features, cells).
 
     `edges` are (features, cells - 1); a value on an edge belongs to the cell below. Charged before it is given.
@@ -148,7 +138,7 @@ def noisy_counts(
     exact = np.stack(counts).reshape(features, clients, cells).swapaxes(0, 1)
     ledger.charge(event, everyone, np.ones(clients, dtype=bool), 0, question)
     if key is None:
-        return mechanisms.noised("laplace" if event.mechanism == "laplace" else "gaussian", scale, exact)
+        return discrete_noise.noised("laplace" if event.mechanism == "laplace" else "gaussian", scale, exact)
     flat = exact.reshape(clients, -1).astype(np.float64)
     asked = (edges.reshape(1, -1), np.full((1, 1), scale))
     noise = key.noise(event.mechanism, everyone, everyone, 0, Purpose.NOISE, question, flat, asked)

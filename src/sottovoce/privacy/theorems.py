@@ -5,15 +5,14 @@ The proofs themselves stand beside the code that they are about: each `Theorem` 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import numpy as np
 
 from sottovoce.core.toml import packaged_toml
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.events import Event, GridEvent, contributors_of
 from sottovoce.privacy.modes import Proven, ProvenColumns
-
-if TYPE_CHECKING:
-    from sottovoce.privacy.guarantee import Statement
 
 Answers = Literal["checked in code", "promised by the user", "stated by the owner"]
 CODE, USER, OWNER = "checked in code", "promised by the user", "stated by the owner"
@@ -32,14 +31,10 @@ class Theorem:
     sensitivity: str = ""
 
 
-def _read_theorems() -> dict[str, dict[str, Theorem]]:
-    """The theorems of `theorems.toml`: about answers, about scores of split columns, and about composition."""
-    tables = packaged_toml("privacy", "theorems.toml")
-    return {about: {key: Theorem(**table) for key, table in listed.items()} for about, listed in tables.items()}
-
-
-_THEOREMS = _read_theorems()
-_ANSWERS, _SCORES, _COMPOSITIONS = (_THEOREMS[about] for about in ("answers", "scores", "compositions"))
+_TABLES = packaged_toml("privacy", "theorems.toml")
+_ANSWERS, _SCORES, _COMPOSITIONS = (  # the last ones are about many answers, the others about one
+    {key: Theorem(**table) for key, table in _TABLES[about].items()} for about in ("answers", "scores", "compositions")
+)
 THEOREM_2 = _COMPOSITIONS["grid"]
 _SUMS = "sottovoce.privacy.doors.sums"
 _PRODUCTS = _ANSWERS["products"]
@@ -54,6 +49,40 @@ class Assumption:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """What a finished run is known to be, from which its guarantee follows.
+
+    Parameters
+    ----------
+    epsilons
+        What the ledgers say was spent, per client or party (worst run).
+    accountant
+        How it was added up.
+    charges
+        What the ledgers were charged.
+    kinds
+        What the algorithm asks for (`Asks`); "ranges" for a scaler by itself.
+    lasting
+        Whether ledgers are files that outlive the run.
+    deployed
+        Whether the clients are on other machines, so that what they did is their word.
+    forgotten
+        Whether the seed of the noise was drawn by the operating system and kept nowhere.
+    of_all
+        What all repetitions together cost.
+    """
+
+    epsilons: np.ndarray
+    accountant: str
+    charges: Charges
+    kinds: tuple[str, ...] = ("gradient",)
+    lasting: bool = False
+    deployed: bool = False
+    forgotten: bool = False
+    of_all: float | None = None
+
+
+@dataclass(frozen=True)
 class Grounds:
     """What a number rests on."""
 
@@ -63,13 +92,12 @@ class Grounds:
     assumptions: tuple[Assumption, ...]
 
 
-def grounds_of_rows(privacy: Proven, kind: str, known: "Statement") -> Grounds:
+def grounds_of_rows(privacy: Proven, kind: str, known: Statement) -> Grounds:
     """For rows split between clients; `kind` is what the algorithm asks for (`Asks`)."""
     asked = "upload" if privacy.unit == "client" else kind
     reach = 2 if privacy.relation == "replace-one" else 1
     answer = _ANSWERS[asked]
     event = known.charges.planned[-1 if asked == "histogram" else 0]
-    sampled = event.sampling != "full"
     share = {"poisson": " / rate", "fixed-size": " size / batch"}.get(event.sampling, "")
     counts = "2" if reach == 2 else "sqrt(2)"
     constants = {"clip": privacy.clip, "sensitivity": answer.sensitivity.format(reach=reach, counts=counts) + share}
@@ -88,7 +116,7 @@ def grounds_of_rows(privacy: Proven, kind: str, known: "Statement") -> Grounds:
         assumed.append(Assumption("the loss is convex and of bounded slope, and rows are scaled to that", CODE))
     if asked == "descent":
         assumed.append(Assumption("each local step brings any two points closer", CODE))
-    if sampled:
+    if event.sampling != "full":
         assumed.append(Assumption("batches are drawn by chance and nobody is told them", CODE))
     assumed += _bounds_on_rows(known)
     assumed += _shares_of_noise(known) if known.lasting else []
@@ -107,7 +135,7 @@ def _of_sums(privacy: Proven) -> list[Assumption]:
     ]
 
 
-def _shares_of_noise(known: "Statement") -> list[Assumption]:
+def _shares_of_noise(known: Statement) -> list[Assumption]:
     """What terms of sums in ledgers rest on: a charge keeps how many clients' noise it counts on, and not whose.
 
     Earlier runs may have trusted more clients than this one says, and have had others on their roster.
@@ -118,7 +146,7 @@ def _shares_of_noise(known: "Statement") -> list[Assumption]:
     return [Assumption(words.format(count), who) for count in counts]
 
 
-def grounds_of_columns(privacy: ProvenColumns, known: "Statement") -> Grounds:
+def grounds_of_columns(privacy: ProvenColumns, known: Statement) -> Grounds:
     """For columns split between parties."""
     scores = _SCORES["clip" if privacy.variant == "clip" else f"ridge-{privacy.unit}"]
     constants: dict[str, object] = {"bound": privacy.bound, "sensitivity": scores.sensitivity}
@@ -135,7 +163,7 @@ def grounds_of_columns(privacy: ProvenColumns, known: "Statement") -> Grounds:
     return Grounds(*_named(scores, known.charges.planned[0]), constants | _numbers(known.charges), tuple(assumed))
 
 
-def grounds_of_products(privacy: ProvenColumns, known: "Statement", owners: int) -> Grounds:
+def grounds_of_products(privacy: ProvenColumns, known: Statement, owners: int) -> Grounds:
     """For products of the columns of so many owners."""
     kept: Answers = OWNER if known.deployed else CODE
     assumed = [
@@ -164,7 +192,7 @@ def _named(answer: Theorem, event: Event, sums: bool = False) -> tuple[str, str]
     return f"{answer.name}{batches}, {many.name}", proof
 
 
-def _of_all(privacy: Proven | ProvenColumns, known: "Statement") -> list[Assumption]:
+def _of_all(privacy: Proven | ProvenColumns, known: Statement) -> list[Assumption]:
     """What every theorem assumes."""
     who: Answers = OWNER if known.deployed else CODE
     assumed = [Assumption("every answer was charged, and noise added to it, before it left", who)]
@@ -180,7 +208,7 @@ def _of_all(privacy: Proven | ProvenColumns, known: "Statement") -> list[Assumpt
     return assumed
 
 
-def _bounds_on_rows(known: "Statement") -> list[Assumption]:
+def _bounds_on_rows(known: Statement) -> list[Assumption]:
     """One for each bound that any charge rests on, and one if some charge does not say on which it rests."""
     bounds = {event.row_bound for event in known.charges.events()}
     who: Answers = OWNER if known.deployed else USER

@@ -9,15 +9,13 @@ A party's answer never depends on who else is asked, not even in the last bit: p
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib import import_module
-from typing import ClassVar
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, is_sparse
-from sottovoce.core.contract import Layout
 from sottovoce.problems.penalties import Penalty
 
 MOST = 12_000  # samples or columns of a party, whichever is smaller: the factorised matrix has the square of it
@@ -42,7 +40,7 @@ class Columns:
         `core/products.py`. None where nobody asks for them.
     """
 
-    layout: ClassVar[Layout] = "columns"
+    layout = "columns"
 
     def __init__(self, parts: Sequence[Matrix], penalty: Penalty, shares: Callable[[], Integers] | None = None) -> None:
         rule = "penalty must be a sum over coordinates, so that each party has its own share"
@@ -52,14 +50,12 @@ class Columns:
         self.samples = self.dim = int(parts[0].shape[0])
         self.widths: Integers = np.array([party.width for party in self.parties])
         self.widest = int(self.widths.max())
-        self._shares, self._products = shares, None
+        self._products = None if shares is None else cache(shares)
 
     def products(self, clients: Integers) -> Integers:
         """The parties' contributions to the products of all columns, as 64-bit numbers: exact, and computed once."""
-        if self._products is None:
-            assert self._shares is not None
-            self._products = self._shares()
-        return self._products[clients]
+        assert self._products is not None
+        return self._products()[clients]
 
     def fit(self, target: Floats, rho: Floats, clients: Integers, certified: bool = True) -> Floats:
         """x_m = argmin_x r(x) + rho/2 |D_m x − target_m|², (runs?, parties, widest).
@@ -86,9 +82,8 @@ class Columns:
 
     def predict(self, x: Floats, clients: Integers, rows: Integers | None = None) -> Floats:
         """D_m x_m, (runs?, parties, samples): of all samples, or of those numbered `rows`, (runs?, 1, count)."""
-        if rows is None:
-            return self._each(clients, Party.scores, self.samples, x)
-        return self._each(clients, Party.scores, rows.shape[-1], x, rows)
+        size, some = (self.samples, []) if rows is None else (rows.shape[-1], [rows])
+        return self._each(clients, Party.scores, size, x, *some)
 
     def adjoint(self, v: Floats, clients: Integers, rows: Integers | None = None) -> Floats:
         """D_m' v_m, (runs?, parties, widest); with `rows`, v has one coordinate for each of them."""

@@ -5,19 +5,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, ClassVar, Literal, TypeVar, cast, overload
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, Sparse, SparseLike, aligned, is_sparse
-from sottovoce.core.check import Positive
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Sparse, SparseLike, aligned, is_sparse
 from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Json
 from sottovoce.problems.losses import Loss
 
 Dense = TypeVar("Dense")
+Rows = TypeVar("Rows", bound=AnyArray | Sparse)
 _AT_ONCE = 1 << 16  # rows that are rounded together
 MOST_DENSE = 2**28  # entries of sparse rows that become dense: 2 GiB
 LARGEST = 1e100  # beyond, squares and products overflow, and bounds that hold on paper do not hold in floating point
@@ -152,9 +152,9 @@ class Federation(FederatedData):
     y: AnyArray
     offsets: Integers
     names: tuple[str, ...]
-    row_bound: Positive | None = None
+    row_bound: check.Positive | None = None
     bias: bool = False
-    layout: ClassVar[Layout] = "rows"
+    layout = "rows"
 
     @classmethod
     def from_arrays(
@@ -345,16 +345,12 @@ def dense(who: str, X: Dense | SparseLike) -> Dense | Floats:
     return sparse.toarray()
 
 
-@overload
-def with_ones(X: AnyArray) -> AnyArray: ...
-@overload
-def with_ones(X: Matrix) -> Matrix: ...
-def with_ones(X: AnyArray | Sparse) -> AnyArray | Sparse:
+def with_ones(X: Rows) -> Rows:
     """Rows with one more column, of ones: dense, or sparse as they were."""
     if not is_sparse(X):
         rows = aligned((len(X), X.shape[1] + 1), X.dtype)
         rows[:, :-1], rows[:, -1] = X, 1.0
-        return rows
+        return cast(Rows, rows)
     sparse = import_module("scipy.sparse")
     return sparse.hstack([X, sparse.csr_array(np.ones((X.shape[0], 1)))], format="csr")
 

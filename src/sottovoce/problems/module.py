@@ -77,6 +77,10 @@ class Module(Loss):
     outputs = derived(lambda self: self.output_loss.outputs)
     classification = derived(lambda self: self.output_loss.classification)
     probabilities = derived(lambda self: self.output_loss.probabilities)
+    check_labels = derived(lambda self: self.output_loss.check_labels)
+    value = derived(lambda self: self.output_loss.value)
+    slope = derived(lambda self: self.output_loss.slope)
+    predict = derived(lambda self: self.output_loss.predict)
     _net: ClassVar[Network]  # of each instance, like the next; ClassVar, because fields describe the model
     _origin: ClassVar[Floats]
 
@@ -176,23 +180,11 @@ class Module(Loss):
     def model_size(self, columns: int) -> int:
         return self.dim
 
-    def check_labels(self, y: ArrayLike) -> Floats:
-        return self.output_loss.check_labels(y)
-
-    def value(self, margin: Floats, y: Floats) -> Floats:
-        return self.output_loss.value(margin, y)
-
-    def slope(self, margin: Floats, y: Floats) -> Floats:
-        return self.output_loss.slope(margin, y)
-
     def second(self, margin: Floats, y: Floats) -> NoReturn:
         raise InvalidInput("Module: no second derivatives of a neural model; use a method that asks for gradients")
 
     def prox(self, v: Floats, y: Floats, rho: Numbers) -> NoReturn:
         raise InvalidInput("Module: a neural model is for rows split between clients, not for columns")
-
-    def predict(self, margin: Floats) -> Floats:
-        return self.output_loss.predict(margin)
 
     # Tensors in and out.
 
@@ -326,8 +318,7 @@ def _digest(net: Network) -> str:
     for name, buffer in net.named_buffers():  # also those that are not in the state
         digest.update(f"{name} {buffer.detach().cpu().numpy().tolist()!r} ".encode())
     for name, part in net.named_modules():
-        attributes = cast(dict[str, object], vars(part))
-        plain = {key: value for key, value in attributes.items() if _plain(value)}
+        plain = {key: value for key, value in cast(dict[str, object], vars(part)).items() if _plain(value)}
         digest.update(f"{name} {type(part).__module__}.{type(part).__qualname__} {sorted(plain.items())!r} ".encode())
         for kind in type(part).__mro__:
             if not kind.__module__.startswith(("torch.", "builtins")):

@@ -78,8 +78,7 @@ def lognormal(rows: int, clients: int, spread: float, seed: int) -> Integers:
 
 def by_column(values: ArrayLike) -> tuple[Integers, tuple[str, ...]]:
     """One client per distinct value, in sorted order: `groups` and the clients' names."""
-    column = _labels("by_column", values)
-    names, groups = np.unique(column, return_inverse=True)
+    names, groups = np.unique(_labels("by_column", values), return_inverse=True)
     return groups.astype(np.int64), tuple(str(name) for name in names)
 
 

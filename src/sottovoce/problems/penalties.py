@@ -11,7 +11,6 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Numbers
-from sottovoce.core.check import Example, Positive, Whole, require, shown
 from sottovoce.core.compiling import compiled_pays
 from sottovoce.core.penalty import Penalty as Penalty
 from sottovoce.core.penalty import Zero
@@ -52,7 +51,7 @@ class L1(Penalty):
     array([2.5, 0. ])
     """
 
-    lam: Positive
+    lam: check.Positive
     name = "l1"
     steepest = derived(lambda self: self.lam)
 
@@ -85,7 +84,7 @@ class L2(Penalty):
     array([ 1.5, -0.5])
     """
 
-    lam: Positive
+    lam: check.Positive
     name = "l2"
     strong = curvature = derived(lambda self: float(self.lam))
 
@@ -112,14 +111,14 @@ class ElasticNet(Penalty):
     2.5
     """
 
-    l1: Positive
-    l2: Positive
+    l1: check.Positive
+    l2: check.Positive
     name = "elastic-net"
 
     def __post_init__(self) -> None:
         alone = "Use L2 alone" if self.l1 == 0 else "Use L1 alone"
-        weights = f"got ({shown(self.l1)}, {shown(self.l2)})"
-        require(self.l1 != 0 and self.l2 != 0, "ElasticNet", f"l1 and l2 must be > 0, {weights}", hint=alone)
+        weights = f"got ({check.shown(self.l1)}, {check.shown(self.l2)})"
+        check.require(self.l1 != 0 and self.l2 != 0, "ElasticNet", f"l1 and l2 must be > 0, {weights}", hint=alone)
         super().__post_init__()
 
     strong = derived(lambda self: float(self.l2))
@@ -154,7 +153,7 @@ class _Indicator(Penalty):
     def subgradient(self, w: Floats) -> Floats:
         outside = int(np.sum(~self._inside(w)))
         rule = f"a subgradient exists only inside the set, got {outside} vectors outside it"
-        require(outside == 0, repr(self), rule, hint="Project them with `prox` first")
+        check.require(outside == 0, repr(self), rule, hint="Project them with `prox` first")
         return np.zeros(np.shape(w))
 
 
@@ -176,9 +175,10 @@ class Box(_Indicator):
 
     def __post_init__(self) -> None:
         for name, bound in (("low", self.low), ("high", self.high)):
-            rule = f"{name} must be a number, got {shown(bound)}"
-            require(check.is_number(bound), "Box", rule, hint="Use -inf or inf for no bound")
-        require(self.low < self.high, "Box", f"low must be < high, got ({shown(self.low)}, {shown(self.high)})")
+            rule = f"{name} must be a number, got {check.shown(bound)}"
+            check.require(check.is_number(bound), "Box", rule, hint="Use -inf or inf for no bound")
+        rule = f"low must be < high, got ({check.shown(self.low)}, {check.shown(self.high)})"
+        check.require(self.low < self.high, "Box", rule)
 
     def _inside(self, w: Floats) -> Booleans:
         slack = SLACK * _epsilon(w)
@@ -205,7 +205,7 @@ class Ball(_Indicator):
     array([0.6, 0.8])
     """
 
-    radius: Positive
+    radius: check.Positive
     name = "ball"
     separable = False
 
@@ -215,7 +215,7 @@ class Ball(_Indicator):
     def prox(self, v: Floats, step: Numbers) -> Floats:
         self._check_step(step)
         # with one step per coordinate the metric is not round and this projection would be the wrong one
-        require(np.shape(step)[-1:] in ((), (1,)), "Ball", "step must be one number per vector", np.shape(step))
+        check.require(np.shape(step)[-1:] in ((), (1,)), "Ball", "step must be one number per vector", np.shape(step))
         norm = np.linalg.norm(v, axis=-1, keepdims=True)
         return v * (self.radius / np.maximum(norm, self.radius))
 
@@ -245,8 +245,8 @@ class WithIntercept(Penalty):
     array([ 1.5, -1. ])
     """
 
-    penalty: Annotated[Penalty, Example("L2(1e-6)")]
-    outputs: Whole = 1
+    penalty: Annotated[Penalty, check.Example("L2(1e-6)")]
+    outputs: check.Whole = 1
     penalised: bool = False
     rests_on: ClassVar[tuple[str, ...]] = ("penalty",)
 
@@ -260,7 +260,7 @@ class WithIntercept(Penalty):
     def __post_init__(self) -> None:
         super().__post_init__()
         once = not isinstance(self.penalty, WithIntercept)
-        require(once, "WithIntercept", "penalty must be one without an intercept, which would be named twice")
+        check.require(once, "WithIntercept", "penalty must be one without an intercept, which would be named twice")
 
     def value(self, w: Floats) -> Floats:
         return self.penalty.value(w[..., self._paying(w)])
@@ -296,7 +296,7 @@ class WithIntercept(Penalty):
     def _paying(self, w: Floats) -> Booleans:
         """Which coordinates of a model are penalised."""
         dim = np.shape(w)[-1]
-        require(dim % self.outputs == 0, "WithIntercept", f"a model must have {self.outputs} equal parts", dim)
+        check.require(dim % self.outputs == 0, "WithIntercept", f"a model must have {self.outputs} equal parts", dim)
         paying = np.ones((self.outputs, dim // self.outputs), dtype=bool)
         paying[:, -1] = self.penalised
         return paying.reshape(-1)

@@ -10,15 +10,13 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import ClassVar, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Matrix, MatrixLike, Sparse, SparseLike, is_sparse
-from sottovoce.core.check import Positive, WholeOrZero
-from sottovoce.core.contract import Layout
 from sottovoce.core.plain import Json
 from sottovoce.problems.federation import FederatedData, check_names, refuse_huge, with_ones
 from sottovoce.problems.losses import Loss
@@ -94,12 +92,12 @@ class VerticalFederation(FederatedData):
     parts: tuple[Matrix, ...] = field(repr=False)
     y: AnyArray = field(repr=False)
     names: tuple[str, ...]
-    holder: WholeOrZero = 0
+    holder: check.WholeOrZero = 0
     report: Alignment | None = None
     bias: bool = False
-    row_bound: Positive | None = None
+    row_bound: check.Positive | None = None
     shares: tuple[int, ...] = ()
-    layout: ClassVar[Layout] = "columns"
+    layout = "columns"
 
     @classmethod
     def from_arrays(
@@ -130,8 +128,7 @@ class VerticalFederation(FederatedData):
             A text that the parties agreed to put in front of identifiers before they hash them.
         """
         who = "VerticalFederation"
-        listed = _is_list(parts) and len(parts) > 0
-        check.require(listed, who, "parts must be a list with one array per party")
+        check.require(_is_list(parts) and len(parts) > 0, who, "parts must be a list with one array per party")
         names = usual_names(len(parts)) if names is None else list(names)
         check.require(len(names) == len(parts), who, f"needs one name per party ({len(parts)})", len(names))
         check.whole(who, at_least=0, holder=holder)
@@ -274,8 +271,7 @@ def cut(X: Matrix, split: Sequence[int]) -> list[Matrix]:
     whole = _is_list(split) and all(map(check.is_whole, split))
     check.require(whole, "split", "must be whole numbers >= 1, one per party")
     check.require(sum(split) == X.shape[1], "split", f"must add up to the {X.shape[1]} columns of X")
-    ends = list(itertools.accumulate(split, initial=0))
-    return [X[:, a:b] for a, b in itertools.pairwise(ends)]
+    return [X[:, a:b] for a, b in itertools.pairwise(itertools.accumulate(split, initial=0))]
 
 
 def _is_list(value: object) -> bool:
@@ -306,8 +302,7 @@ def summed_scores(parts: Sequence[Matrix], model: np.ndarray, widths: Sequence[i
     if outputs > 1:
         by_output = np.moveaxis(model.reshape(*model.shape[:-1], outputs, -1), -2, 0)
         return np.stack([summed_scores(parts, weights, widths) for weights in by_output], axis=-1)
-    ends = list(itertools.accumulate(widths, initial=0))
-    pieces = [model[..., a:b] for a, b in itertools.pairwise(ends)]
+    pieces = np.split(model, np.cumsum(widths)[:-1], axis=-1)
     return np.sum([(part @ piece.T).T for part, piece in zip(parts, pieces, strict=True)], axis=0)
 
 

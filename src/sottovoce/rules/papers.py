@@ -37,12 +37,10 @@ Recipe = tuple[Method, int, Descent]
 def by_step(public: PublicNumbers, method: str) -> Recipe:
     """Any other method: gradient descent, as far as its `step` (and `local_steps`) can say so; else its defaults."""
     kind = ALGORITHMS[method]
-    names = {each.name for each in fields(kind)}
     rule = _without_momentum(public)
-    constants: dict[str, float] = {"step": rule.step} if "step" in names else {}
-    if "local_steps" in names:
-        constants["local_steps"] = 1
-    return kind(**constants), rule.rounds, rule
+    constants = {"step": rule.step, "local_steps": 1}
+    known = {each.name: constants[each.name] for each in fields(kind) if each.name in constants}
+    return kind(**known), rule.rounds, rule
 
 
 def _without_momentum(public: PublicNumbers) -> Descent:
@@ -60,16 +58,10 @@ def _pulled(public: PublicNumbers, length: float) -> tuple[float, int, Descent]:
     size = length / unit
     needed = rule.time / size  # rounds without a pull
     drift = size * rule.noise**2 * public.answering * rule.time  # e² of so many rounds
-    r = _pull_for(drift)
+    r = drift - 2 + math.sqrt((2 - drift) ** 2 + 2 * drift)  # where drift (1 + r) · 2/(r (4 + r)) = 1
     r = max(0.05, min(r, MOST_PLAIN_ROUNDS / needed - 1))
     rounds = max(1, min(MOST_PLAIN_ROUNDS, math.ceil(needed * (1 + r))))
     return r / length, rounds, replace(rule, rounds=rounds, step=length / (1 + r), momentum=0.0)
-
-
-def _pull_for(drift: float) -> float:
-    """The r at which drift (1 + r) · 2/(r (4 + r)) = 1."""
-    half = 2 - drift
-    return -half + math.sqrt(half**2 + 2 * drift)
 
 
 def _dp_admm(public: PublicNumbers) -> Recipe:

@@ -65,9 +65,8 @@ def _bounds(items: Items, cheaply: bool = False) -> list[_Bound]:
         bounds.append(("pure DP added to the rest", lambda delta: added + _epsilon(rest, delta, cheaply)))
     ignored = " (sampling ignored)" if sampled else ""
     if gaussian:
-        bounds.append(
-            (f"exact Gaussian trade-off{ignored}", lambda delta: gaussian_epsilon(math.sqrt(precision), delta))
-        )
+        name = f"exact Gaussian trade-off{ignored}"
+        bounds.append((name, lambda delta: gaussian_epsilon(math.sqrt(precision), delta)))
     else:
         bounds.append((f"zCDP{ignored}", lambda delta: zcdp_epsilon(precision / 2, delta)))
     if not rest:

@@ -39,13 +39,10 @@ def with_least_noise(kind: Event, epsilon: float, delta: float, answers: int, sp
     """
     check.positive("calibrate", epsilon=epsilon)
     check.whole("calibrate", answers=answers)
-
-    def price(event: Event) -> float:
-        return cost(compose("calibrate", {event: answers}, delta), delta)
-
     event = replace(kind, noise_multiplier=_noise_alone(kind, epsilon, delta, answers))
     step = 2**-52
-    while price(event) > epsilon:  # the last bits of a closed form may be on the wrong side
+    # The last bits of a closed form may be on the wrong side.
+    while cost(compose("calibrate", {event: answers}, delta), delta) > epsilon:
         event, step = replace(event, noise_multiplier=event.noise_multiplier * (1 + step)), 2 * step
     return event if not spent else _beside(spent, event, epsilon, delta, answers)
 
@@ -95,11 +92,9 @@ def _sampled_noise(kind: Event, epsilon: float, delta: float, answers: int, enou
 def _beside(spent: Spent, alone: Event, epsilon: float, delta: float, answers: int) -> Event:
     """The event with the least noise for `answers` after `spent`; `alone` would do if nothing had been spent."""
     before = cost(compose("calibrate", spent, delta), delta)
-    if before >= epsilon:
-        raise check.BudgetSpent(
-            f"calibrate: epsilon {before:.6g} is spent before the first answer, and the budget is {epsilon:.6g}. Give "
-            "a larger budget, or spend less of it before"
-        )
+    rule = f"epsilon {before:.6g} is spent before the first answer, and the budget is {epsilon:.6g}"
+    hint = "Give a larger budget, or spend less of it before"
+    check.require(before < epsilon, "calibrate", rule, hint=hint, error=check.BudgetSpent)
 
     def excess(log_noise: float) -> float:
         event = replace(alone, noise_multiplier=math.exp(log_noise))

@@ -37,11 +37,9 @@ def _of_one(noise_multiplier: float, rate: float, step: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution  # pyright: ignore[reportMissingTypeStubs]
 
     # dp-accounting takes the noise multiplier of un-sampled Gaussians as it is under ADD_OR_REMOVE_ONE only.
+    either = NeighboringRelation.ADD_OR_REMOVE_ONE
     return privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier,
-        value_discretization_interval=step,
-        sampling_prob=rate,
-        neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+        noise_multiplier, value_discretization_interval=step, sampling_prob=rate, neighboring_relation=either
     )
 
 

@@ -8,13 +8,14 @@ attribute of its `Site` leads to a row.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import ArgMin, Array, Asks, Descent, Noise, Oracle, Part, ProxSteps
+from sottovoce.core.contract import ArgMin, Array, Arrays, Asks, Descent, Noise, Oracle, Part, ProxSteps
+from sottovoce.core.loss import Loss
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import local_steps as local_runs
@@ -23,29 +24,11 @@ from sottovoce.privacy.doors.releases import Question, Releases, Sealed, Visit
 from sottovoce.privacy.modes import Published
 from sottovoce.privacy.noise_key import NoiseKey
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 Numbers = np.ndarray | float
 ARGMIN_TOL = 1e-9
 LARGEST_SLOPE = 1e100  # stands for no bound on slopes
 MOST_STEPS = 4096  # of one run of local steps
 _NOTHING = Part(answers=0)
-
-
-class BoundedLoss(Protocol):
-    """The constants of a loss that noise and steps are made for."""
-
-    @property
-    def outputs(self) -> int: ...
-    @property
-    def convex(self) -> bool: ...
-    @property
-    def lipschitz(self) -> float: ...
-    @property
-    def curvature(self) -> float: ...
-    @property
-    def slope_at_zero(self) -> float: ...
 
 
 class ExactOracle(Protocol):
@@ -59,7 +42,7 @@ class ExactOracle(Protocol):
     weights: np.ndarray
 
     @property
-    def loss(self) -> BoundedLoss: ...
+    def loss(self) -> Loss: ...
     @property
     def roundings(self) -> np.ndarray: ...
     def gradient(
@@ -229,7 +212,7 @@ class Door:
         )
         return oracle, Releases(self, local, active, k, public)
 
-    def take_part(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
+    def take_part(self, visit: Visit) -> tuple[Arrays, Arrays]:
         """One round of the algorithm's client half: the new states, and an upload made of what was released."""
         after, up = visit.play(visit.before, visit.oracle, visit.releases)
         return after, visit.releases.sealed(up)
@@ -361,12 +344,9 @@ class PublishedDoor(Door):
 
     def __post_init__(self) -> None:
         self.clip = self.privacy.clip
-        unbounded = self.privacy.clip is None and self.privacy.assume is None
-        if unbounded and not np.isfinite(self.exact.loss.lipschitz):
-            raise InvalidInput(
-                f"Published: the gradients of {type(self.exact.loss).__name__} are unbounded, so the paper's noise is "
-                "not defined; give Published(clip=...)"
-            )
+        loss, stated = self.exact.loss, self.privacy.clip is not None or self.privacy.assume is not None
+        rule = f"the gradients of {type(loss).__name__} are unbounded, so the paper's noise is not defined"
+        check.require(stated or loss.lipschitz < np.inf, "Published", rule, hint="Give Published(clip=...)")
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         if noise is None:

@@ -1,22 +1,19 @@
 """The proven door for whole clients: exact answers stay with the client, and every upload is noisy."""
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.check import BudgetSpent, InvalidInput, NoGuarantee
 from sottovoce.core.clipping import clip_rows
-from sottovoce.core.contract import Noise, Oracle
+from sottovoce.core.contract import Arrays, Noise, Oracle
 from sottovoce.core.random.streams import Purpose
 from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy.doors.proven import ProvenDoor
-from sottovoce.privacy.doors.releases import Question, Rehearsal, Visit, quietly
+from sottovoce.privacy.doors.releases import Question, Rehearsal, Visit, places_of, quietly
 from sottovoce.privacy.modes import Proven
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+NO_CENTRE = "needs a public centre: this algorithm released a value without one"
 
 
 @dataclass(kw_only=True)
@@ -32,12 +29,9 @@ class ClientDoor(ProvenDoor):
     _ledger_error: Exception | None = field(default=None, init=False)  # what a ledger refused in this round
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
-        if centre is None:
-            raise NoGuarantee(
-                "Proven(unit='client') needs a public centre: this algorithm released a value without one"
-            )
-        if question.number >= self.asks.releases:
-            raise InvalidInput(f"release: this algorithm declared {self.asks.releases} a round and asked for one more")
+        centre = check.given(centre, "Proven(unit='client')", NO_CENTRE, error=check.NoGuarantee)
+        rule = f"this algorithm declared {self.asks.releases} a round and asked for one more"
+        check.require(question.number < self.asks.releases, "release", rule)
         question = replace(question, asked=(centre,))
         try:
             moved = self.answered(
@@ -45,7 +39,7 @@ class ClientDoor(ProvenDoor):
                 lambda: clip_rows(u - centre, self.privacy.clip),
                 lambda moved: self.noisy_in_ball(moved, self.privacy.clip, Purpose.NOISE, question),
             )
-        except (BudgetSpent, LedgerError) as error:
+        except (check.BudgetSpent, LedgerError) as error:
             self._ledger_error = error
             raise
         return self.beside(centre, moved)  # not before the noise: see `prox_steps`
@@ -54,7 +48,7 @@ class ClientDoor(ProvenDoor):
         """What is uploaded: the public centre with a noisy movement."""
         return centre + moved
 
-    def take_part(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
+    def take_part(self, visit: Visit) -> tuple[Arrays, Arrays]:
         """One round whose outcome has one form, whatever the data: the declared releases, and finite states.
 
         The algorithm works with exact numbers here, and what it does with them could fail, or leave a state that fails
@@ -65,10 +59,9 @@ class ClientDoor(ProvenDoor):
         other, and so is its state. A state that is not finite is replaced by the public one too.
         """
         rehearsal, self._ledger_error = Rehearsal(), None
-        public_after, public_up = visit.play(
-            visit.start(), public_answers(visit.oracle, visit.zeros, self.moments_width), rehearsal
-        )
-        places, releases, promised = rehearsal.places(public_up), visit.releases, rehearsal.released
+        answers = public_answers(visit.oracle, visit.zeros, self.moments_width)
+        public_after, public_up = visit.play(visit.start(), answers, rehearsal)
+        places, releases, promised = places_of(public_up, rehearsal.given), visit.releases, rehearsal.released
         within = len(promised) <= self.asks.releases
         check.require(within, "release", f"at most {self.asks.releases} a round were declared", len(promised))
         releases.shapes = [np.shape(u) for u, _ in promised]
@@ -90,16 +83,14 @@ class ClientDoor(ProvenDoor):
     def _of_ledger(self, error: Exception) -> bool:
         return error is self._ledger_error
 
-    def _one_by_one(self, visit: Visit) -> "tuple[DataclassInstance, DataclassInstance]":
+    def _one_by_one(self, visit: Visit) -> tuple[Arrays, Arrays]:
         """The round of each client by itself; what was released of it before, stays released."""
-        states: list[DataclassInstance] = []
-        uploads: list[DataclassInstance] = []
+        played: list[tuple[Arrays, Arrays]] = []
         for place in range(visit.clients):
             alone = visit.alone(place)
             alone.releases.before = visit.releases.of_client(place)
-            state, upload = self.take_part(alone)
-            states.append(state)
-            uploads.append(upload)
+            played.append(self.take_part(alone))
+        states, uploads = zip(*played, strict=True)
         return codec.stacked(states), codec.stacked(uploads)
 
 

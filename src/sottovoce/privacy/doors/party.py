@@ -20,8 +20,7 @@ from sottovoce.core.contract import ColumnOracle, Kept
 from sottovoce.core.products import UNIT, Split, must_fit, products_sensitivity, to_limbs
 from sottovoce.core.random.bits import Bits
 from sottovoce.core.random.streams import Purpose
-from sottovoce.privacy import discrete_noise as mechanisms
-from sottovoce.privacy import sensitivity
+from sottovoce.privacy import discrete_noise, sensitivity
 from sottovoce.privacy.doors.base import Door, Numbers, untouched
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.releases import Question, Releases, Sealed, quietly
@@ -76,9 +75,7 @@ class PartyDoor(Door):
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         """The parties' models as they are behind the door, (runs?, parties, widest): a simulation may look."""
-        if kept.x is not None:
-            return kept.x
-        return self.exact.fit(*kept.fitted, local, self.certified)
+        return kept.x if kept.x is not None else self.exact.fit(*kept.fitted, local, self.certified)
 
     def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
         """The parties' models for prediction, made after round k; None where there must be none."""
@@ -198,7 +195,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
             for factor in np.unique(factors):  # one scale after the other, from the same streams
                 here = np.flatnonzero(of_owner & (factors == factor))
                 zeros = np.zeros((*shape[:-1], len(here)), dtype=np.int64)
-                noise[..., place, here] = mechanisms.noised("gaussian", scale * factor, zeros, of_party)
+                noise[..., place, here] = discrete_noise.noised("gaussian", scale * factor, zeros, of_party)
         return self.intercept(to_limbs(exact + noise))  # modulo 2^64
 
     def _mu(self, rho: np.ndarray) -> np.ndarray:
@@ -207,10 +204,8 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
     def _error(self, rho: np.ndarray, local: np.ndarray) -> np.ndarray:
         """How far rounding can move a fit, by public numbers; infinite where nothing bounds the entries."""
         samples, width = self.exact.samples, self.exact.widths[local][:, None]
-        if self.privacy.column_bound is not None:
-            squares = width * self.privacy.column_bound**2
-        else:
-            squares = samples * _stated(self.privacy.row_bound) ** 2 if self.privacy.row_bound is not None else np.inf
+        column, row = self.privacy.column_bound, self.privacy.row_bound
+        squares = width * column**2 if column is not None else np.inf if row is None else samples * row**2
         return sensitivity.solve_error(self._mu(rho), squares, samples, width)
 
     def models(self, kept: Kept, local: np.ndarray, k: int) -> np.ndarray | None:
@@ -255,8 +250,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
         """Who can afford this round and, after it, its model."""
-        part = self.part_at(k)
-        return self.ledger.afford(self.events[0], part.answers + self._models, local, k)
+        return self.ledger.afford(self.events[0], self.part_at(k).answers + self._models, local, k)
 
     @property
     def _models(self) -> int:

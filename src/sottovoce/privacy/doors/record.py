@@ -28,6 +28,10 @@ _COARSEST_ON_GRID = mechanisms.LARGEST_INTEGER / mechanisms.GRID_STEPS  # the sa
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
 
 
+def _proven(holds: bool, rule: str, hint: str) -> None:
+    check.require(holds, "Proven", rule, hint=hint, error=NoGuarantee)
+
+
 @dataclass(kw_only=True)
 class RecordDoor(ProvenDoor):
     """Noisy answers; uploads are post-processing and go out as they are.
@@ -62,31 +66,24 @@ class RecordDoor(ProvenDoor):
 
     def _must_be_proven(self, part: Part) -> None:
         """Refuse what no proof covers."""
-        kind, loss = part.kind, self.exact.loss
-        if not (vouched(loss) and vouched(getattr(loss, "output_loss", loss))):
-            raise NoGuarantee(
-                f"Proven: nobody vouches for the constants of {type(loss).__name__}, which is not a loss of this "
-                "library; use one that is, such as Logistic() or Huber(), or unit='client', or Published or NoPrivacy"
-            )
-        if kind == "descent" and self.privacy.on_grid:  # noise is in every step, and steps leave the grid
-            raise NoGuarantee(f"Proven: no secure or discrete noise for {kind!r}; use the method's default variant")
-        if kind in ("argmin", "descent", "moments", "histogram") and self.privacy.mechanism != "gaussian":
-            raise NoGuarantee(f"Proven: no {self.privacy.mechanism} noise for {kind!r}; use mechanism='gaussian'")
-        if kind == "argmin" and not loss.convex:
-            raise NoGuarantee(
-                f"Proven: the arg-min of {type(loss).__name__}, which is not convex, has no bounded sensitivity; use a "
-                "method that asks for gradients"
-            )
-        if kind == "argmin" and not np.isfinite(loss.lipschitz):
-            raise NoGuarantee(
-                f"Proven: the arg-min of {type(loss).__name__} has no bounded sensitivity (its slope is unbounded); "
-                "use a loss of bounded slope such as Huber(), or a method that asks for gradients"
-            )
-        if kind == "descent" and (not loss.convex or loss.outputs > 1 or part.batch):
-            raise NoGuarantee(
-                "Proven: hidden local steps need a convex loss of one margin and all records (batch=0) in each step; "
-                "use the method's default variant"
-            )
+        kind, loss, name = part.kind, self.exact.loss, type(self.exact.loss).__name__
+        ours = vouched(loss) and vouched(getattr(loss, "output_loss", loss))
+        rule = f"nobody vouches for the constants of {name}, which is not a loss of this library"
+        _proven(ours, rule, "Use Logistic(), Huber() or another that is, or unit='client', or Published or NoPrivacy")
+        drawn = kind in ("gradient", "prox-steps") or self.privacy.mechanism == "gaussian"
+        _proven(drawn, f"no {self.privacy.mechanism} noise for {kind!r}", "Use mechanism='gaussian'")
+        if kind == "argmin":
+            rule, instead = f"the arg-min of {name} has no bounded sensitivity", "a method that asks for gradients"
+            _proven(loss.convex, f"{rule}: it is not convex", f"Use {instead}")
+            hint = f"Use a loss of bounded slope such as Huber(), or {instead}"
+            _proven(loss.lipschitz < np.inf, f"{rule}: its slope is unbounded", hint)
+        if kind == "descent":
+            hint = "Use the method's default variant"
+            # Noise is in every step, and steps leave the grid.
+            _proven(not self.privacy.on_grid, f"no secure or discrete noise for {kind!r}", hint)
+            plain = loss.convex and loss.outputs == 1 and not part.batch
+            rule = "hidden local steps need a convex loss of one margin and all records (batch=0) in each step"
+            _proven(plain, rule, hint)
 
     def gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
         return self._noisy_sum(

@@ -4,16 +4,16 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sottovoce.core import check, codec
 from sottovoce.core.check import InvalidInput
-from sottovoce.core.contract import Noise, Part
+from sottovoce.core.contract import Arrays, Noise, Part
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    from sottovoce.privacy.doors.base import Door
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,6 @@ class Question:
     number: int
     part: Part = Part()  # noqa: RUF009 (frozen)
     asked: tuple[np.ndarray, ...] = ()
-
-
-class Exit(Protocol):
-    """What `Releases` needs of a door."""
-
-    summed: bool
-
-    def release(
-        self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question
-    ) -> np.ndarray: ...
 
 
 class Sealed:
@@ -91,14 +81,14 @@ def quietly() -> Generator[None]:
 class Visit:
     """One round of some clients: what an algorithm's client half is called with, once or, to be safe, twice."""
 
-    before: "DataclassInstance"  # the clients' states
+    before: Arrays  # the clients' states
     clients: int
-    start: "Callable[[], DataclassInstance]"  # makes the states that they begin with: they are public
+    start: Callable[[], Arrays]  # makes the states that they begin with: they are public
     oracle: Any
     releases: "Releases"
     zeros: np.ndarray  # (runs?, clients, dim)
     # play(states, oracle, release) -> (new states, upload)
-    play: "Callable[[Any, Any, Callable[..., np.ndarray]], tuple[DataclassInstance, DataclassInstance]]"
+    play: Callable[[Any, Any, Callable[..., np.ndarray]], tuple[Arrays, Arrays]]
     alone: Callable[[int], "Visit"]  # the same round of the client at this place alone
 
 
@@ -106,7 +96,7 @@ class Visit:
 class Releases:
     """The exit of one round, and a record of what went through it: uploads are made from what is kept here."""
 
-    door: Exit
+    door: "Door"
     local: np.ndarray
     active: np.ndarray
     k: int
@@ -177,18 +167,15 @@ class Rehearsal:
 
     def __init__(self) -> None:
         self.released: list[tuple[np.ndarray, np.ndarray | None]] = []
-        self._given: list[np.ndarray] = []
+        self.given: list[np.ndarray] = []  # what the algorithm got
 
     def __call__(self, u: np.ndarray, noise: Noise | None = None, centre: np.ndarray | None = None) -> np.ndarray:
         self.released.append((u, centre))
-        self._given.append(Sealed(u).given)
-        return self._given[-1]
-
-    def places(self, upload: "DataclassInstance") -> dict[str, int | None]:
-        return places_of(upload, self._given)
+        self.given.append(Sealed(u).given)
+        return self.given[-1]
 
 
-def places_of(upload: "DataclassInstance", released: Sequence[np.ndarray]) -> dict[str, int | None]:
+def places_of(upload: Arrays, released: Sequence[np.ndarray]) -> dict[str, int | None]:
     """Which of the released arrays each field of an upload is; refuses a field that is none of them.
 
     A field without coordinates says nothing, and needs no release: its place is None.

@@ -54,26 +54,20 @@ proved here.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sottovoce.core import check, codec, moments
-from sottovoce.core.check import InvalidInput, NoGuarantee
-from sottovoce.core.contract import Noise, Oracle, Part, ProxSteps
+from sottovoce.core.contract import Arrays, Noise, Oracle, Part, ProxSteps
 from sottovoce.core.random.streams import Purpose
-from sottovoce.privacy import discrete_noise as mechanisms
-from sottovoce.privacy import local_steps as local_runs
+from sottovoce.privacy import discrete_noise, local_steps
 from sottovoce.privacy.doors.base import Numbers, untouched
-from sottovoce.privacy.doors.client import ClientDoor, public_answers
+from sottovoce.privacy.doors.client import NO_CENTRE, ClientDoor, public_answers
 from sottovoce.privacy.doors.proven import ProvenDoor
 from sottovoce.privacy.doors.record import RecordDoor
-from sottovoce.privacy.doors.releases import Question, Rehearsal, Releases, Sealed, Visit
+from sottovoce.privacy.doors.releases import Question, Rehearsal, Releases, Sealed, Visit, places_of
 from sottovoce.privacy.events import GridEvent
 from sottovoce.privacy.modes import Proven
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 SUMMED = ("gradient", "moments", "prox-steps")  # questions whose answers may be summed, for unit "record"
 FARTHEST = 40  # deviations of noise that are left room for; more have a probability of less than 2^-1000
@@ -111,7 +105,7 @@ class Reading:
         return centre + moved
 
 
-def end_to_end(upload: "DataclassInstance") -> np.ndarray:
+def end_to_end(upload: Arrays) -> np.ndarray:
     """The whole numbers (uint64) of all fields of an upload, one after the other: (runs?, clients, all widths)."""
     arrays = [getattr(upload, each.name) for each in fields(upload)]
     return np.concatenate([array for array in arrays if array.shape[-1]], axis=-1, dtype=np.uint64)
@@ -148,7 +142,7 @@ class SumsDoor(ProvenDoor):
         rehearsal = Rehearsal()
         _, up = visit.play(visit.start(), self.rehearsing(visit), rehearsal)
         readings: dict[str, Reading] = {}
-        for name, place in rehearsal.places(up).items():
+        for name, place in places_of(up, rehearsal.given).items():
             released = None if place is None else rehearsal.released[place]
             readings[name] = Reading(0, 0.0) if released is None else self.reading(*released)
         return readings
@@ -199,13 +193,11 @@ class RecordSums(SumsDoor, RecordDoor):
     def __post_init__(self) -> None:
         super().__post_init__()
         for part in self.asks.parts:
-            if part.kind not in SUMMED:
-                raise NoGuarantee(
-                    f"Proven: nothing is proved about sums of answers of kind {part.kind!r}; they are for methods that "
-                    "ask for gradients, moments or the ends of proximal steps from a public start"
-                )
-            most = int(self.exact.sizes.max()) * float(mechanisms.GRID_BOUND)
-            self.must_fit(part, mechanisms.LARGEST_INTEGER if part.kind == "prox-steps" else most)
+            rule = f"nothing is proved about sums of answers of kind {part.kind!r}"
+            hint = "Ask for gradients, moments, or the ends of proximal steps from a public start"
+            check.require(part.kind in SUMMED, "Proven", rule, hint=hint, error=check.NoGuarantee)
+            most = int(self.exact.sizes.max()) * float(discrete_noise.GRID_BOUND)
+            self.must_fit(part, discrete_noise.LARGEST_INTEGER if part.kind == "prox-steps" else most)
 
     def open(
         self, local: np.ndarray, active: np.ndarray, k: int, public: Sequence[Sealed] = ()
@@ -230,7 +222,7 @@ class RecordSums(SumsDoor, RecordDoor):
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         for public in (start, spec.push, spec.centre, *(() if spec.at is None else (spec.at,))):
             self._as_it_came(public)
-        worth = self._farthest(spec, question.part) / mechanisms.GRID_STEPS
+        worth = self._farthest(spec, question.part) / discrete_noise.GRID_STEPS
         reading = Reading(self.exact.dim, worth, spec.centre)
         return self._zeros_for(question, reading, lambda: self._common_end(start, spec, question))
 
@@ -262,21 +254,14 @@ class RecordSums(SumsDoor, RecordDoor):
 
     def _asked_for(self, u: np.ndarray) -> _Asked:
         asked = next((asked for asked in self._asked if asked.zeros.given is u), None)
-        if asked is None:
-            raise InvalidInput(
-                "release: where only sums are seen, an upload is an answer of the oracle as it came: nothing can be "
-                "computed from it before it is summed"
-            )
-        return asked
+        rule = "where only sums are seen, an upload is an answer of the oracle as it came"
+        return check.given(asked, "release", rule, "Nothing can be computed from it before it is summed")
 
     def _as_it_came(self, point: Numbers) -> None:
         """Refuse a point that is no array of the broadcast; a plain number is a setting, and the same for all."""
         is_public = isinstance(point, float | int) or any(point is public.given for public in self._public)
-        if not is_public:
-            raise InvalidInput(
-                "Oracle: where only sums are seen, questions are put at arrays of the broadcast as they came, or at "
-                "site.zeros; this one was computed by the client"
-            )
+        rule = "where only sums are seen, questions are put at arrays of the broadcast as they came, or at site.zeros"
+        check.require(is_public, "Oracle", rule, hint="This one was computed by the client")
 
     def grid_step(self, part: Part) -> np.ndarray:
         """What one grid step is worth, at all clients: that of the one whose records weigh the most (`shares`)."""
@@ -286,10 +271,10 @@ class RecordSums(SumsDoor, RecordDoor):
     def _farthest(self, spec: ProxSteps, part: Part) -> float:
         """What one record moves the end of proximal steps by, of any client: the length of GRID_STEPS grid steps."""
         one = self._reach * self.privacy.clip * (self.exact.weights / self.rates(part.batch)).max(keepdims=True)
-        moved = local_runs.prox_steps_sensitivity(spec, one, one)
+        moved = local_steps.prox_steps_sensitivity(spec, one, one)
         alike = moved.size == 1
         check.require(alike, "Proven", "sums need the same steps at all clients", hint="Give each step one number")
-        return max(float(moved.ravel()[0]) * ROOM, mechanisms.LEAST_CLIP)
+        return max(float(moved.ravel()[0]) * ROOM, discrete_noise.LEAST_CLIP)
 
     def _common_end(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         """The end of proximal steps on the common grid."""
@@ -301,7 +286,7 @@ class RecordSums(SumsDoor, RecordDoor):
         check.require(bool((change <= farthest).all()), "Proven", rule, float(np.max(change) / farthest))
         return self.answered(
             question,
-            lambda: local_runs.take_prox_steps(gradients, start, spec),
+            lambda: local_steps.take_prox_steps(gradients, start, spec),
             lambda away: self.noisy_within(np.full((1, 1), farthest), away, Purpose.NOISE, question),
         )
 
@@ -311,7 +296,7 @@ class ClientSums(SumsDoor, ClientDoor):
     """Unit "client": exact answers stay with the client, and what it releases takes its place in the upload unseen."""
 
     def __post_init__(self) -> None:
-        self.must_fit(self.asks.parts[0], float(mechanisms.GRID_BOUND))
+        self.must_fit(self.asks.parts[0], float(discrete_noise.GRID_BOUND))
 
     def beside(self, centre: np.ndarray, moved: np.ndarray) -> np.ndarray:
         return moved  # the centre is public: the server adds it to the sum
@@ -320,8 +305,5 @@ class ClientSums(SumsDoor, ClientDoor):
         return public_answers(visit.oracle, visit.zeros, self.moments_width)
 
     def reading(self, u: np.ndarray, centre: np.ndarray | float | None) -> Reading:
-        if centre is None:
-            raise NoGuarantee(
-                "Proven(unit='client') needs a public centre: this algorithm released a value without one"
-            )
-        return Reading(u.shape[-1], self.privacy.clip / mechanisms.GRID_STEPS, centre)
+        centre = check.given(centre, "Proven(unit='client')", NO_CENTRE, error=check.NoGuarantee)
+        return Reading(u.shape[-1], self.privacy.clip / discrete_noise.GRID_STEPS, centre)

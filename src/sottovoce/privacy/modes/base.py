@@ -10,6 +10,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.contract import Asks, Claim, Layout, Mode, Part, Penalty
 from sottovoce.core.plain import Json
+from sottovoce.core.vouched import derived
 from sottovoce.privacy import calibration
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
@@ -20,6 +21,15 @@ class PrivacyMode:
 
     mode: ClassVar[Mode]
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows", "columns"})  # how the data may be split between owners
+    # Which door keeps it, and which statement is made about it (`doors/__init__.py`, `guarantee.py`).
+    promise: str = derived(lambda self: self.mode)
+    budget: tuple[float, float] | None = None  # (epsilon, delta) that each owner may spend; None: nothing is counted
+    claim: Claim | None = None  # what a paper's mechanism promises in a round; None: no paper's noise is added
+    sums: bool = False  # whether an observer sees only sums of what clients send (`doors/sums.py`)
+    honest: int = 1  # how many contributors' noise is certain to be in what an observer sees
+    # To what length answers, or what they are made of, are cut: the name of the parameter, and its value.
+    cut: tuple[str, float] = ("clip", math.inf)
+    predicts: bool = True  # whether there will be a model that new rows can be scored with
 
     def __post_init__(self) -> None:
         epsilon = getattr(self, "epsilon", None)
@@ -28,21 +38,6 @@ class PrivacyMode:
         rule = "epsilon = inf promises nothing, and no noise follows from it"
         check.require(promises, type(self).__name__, rule, hint=hint)
         check.fields(self)
-
-    @property
-    def promise(self) -> str:
-        """Which door keeps it, and which statement is made about it (`doors/__init__.py`, `guarantee.py`)."""
-        return self.mode
-
-    @property
-    def budget(self) -> tuple[float, float] | None:
-        """The (epsilon, delta) that each owner may spend on the run; None where nothing is counted."""
-        return None
-
-    @property
-    def claim(self) -> Claim | None:
-        """What a paper's mechanism is asked to promise in a round; None where no paper's noise is added."""
-        return None
 
     @property
     def secret_noise(self) -> bool:
@@ -54,29 +49,9 @@ class PrivacyMode:
         """Whether noise is integers on a grid."""
         return getattr(self, "noise", "") in ("secure", "discrete")
 
-    @property
-    def sums(self) -> bool:
-        """Whether an observer sees only sums of what clients send (`doors/sums.py`)."""
-        return False
-
-    @property
-    def honest(self) -> int:
-        """How many contributors' noise is certain to be in what an observer sees."""
-        return 1
-
     def among(self, clients: int) -> "PrivacyMode":
         """The same with what follows from the number of clients written out."""
         return self
-
-    @property
-    def cut(self) -> tuple[str, float]:
-        """To what length answers, or what they are made of, are cut: the name of the parameter, and its value."""
-        return "clip", float("inf")
-
-    @property
-    def predicts(self) -> bool:
-        """Whether there will be a model that new rows can be scored with."""
-        return True
 
     def clipping(self, slope: float, row_bound: float | None) -> "PrivacyMode":
         """The same with a clip norm, where none was given: `slope` is the loss's at 0, `row_bound` a promise."""
@@ -116,9 +91,7 @@ class PrivacyMode:
         """The kinds of answer that are charged: one event of `plan` for each."""
         return asks.parts
 
-    def kind_of_answer(
-        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
-    ) -> Json:
+    def kind_of_answer(self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None) -> Json:
         """What an answer to this part's questions is, whatever its noise: the other fields of its event."""
         return {}
 
@@ -173,9 +146,7 @@ class Published(PrivacyMode):
     assume: check.Positive | None = None
     mode: ClassVar[Mode] = "published"
 
-    @property
-    def claim(self) -> Claim:
-        return Claim(self.epsilon, self.delta)
+    claim = derived(lambda self: Claim(self.epsilon, self.delta))
 
     def unmet(self, row_bound: float | None) -> list[str]:
         """What a claim assumes of gradients that this run does not see to."""

@@ -6,10 +6,9 @@ from typing import ClassVar, Literal, cast
 import numpy as np
 
 from sottovoce.core import check, products
-from sottovoce.core.check import Fraction, NoGuarantee, Positive
 from sottovoce.core.contract import Asks, Layout, Mode, Part, Penalty
 from sottovoce.core.plain import Json
-from sottovoce.core.vouched import vouched
+from sottovoce.core.vouched import derived, vouched
 from sottovoce.privacy.calibration import AnswerShape, is_of_kind
 from sottovoce.privacy.discrete_noise import GRID_BOUND, difference_steps
 from sottovoce.privacy.events import Event, Relation
@@ -32,6 +31,11 @@ _BOUNDS = {  # what each is, and what is sensible
     "score_bound": "the size to which a party's score of a sample is clipped. Try 0.3; noise grows with it",
     "model_bound": "the norm to which a party's model is clipped before it is released. Try 1; noise grows with it",
 }
+_RELATIONS: dict[str, Relation] = {"party": "replace-client", "column": "replace-column", "record": "replace-one"}
+
+
+def _proven(holds: bool, rule: str, hint: str = "") -> None:
+    check.require(holds, "ProvenColumns", rule, hint=hint, error=check.NoGuarantee)
 
 
 @dataclass(frozen=True)
@@ -80,20 +84,23 @@ class ProvenColumns(PrivacyMode):
     ('ridge', None)
     """
 
-    epsilon: Positive
-    delta: Fraction
+    epsilon: check.Positive
+    delta: check.Fraction
     unit: Literal["party", "column", "record"] = "record"
-    bound: Positive | None = None
+    bound: check.Positive | None = None
     variant: Literal["ridge", "clip"] = "ridge"
-    column_bound: Positive | None = None
-    row_bound: Positive | None = None
-    score_bound: Positive | None = None
+    column_bound: check.Positive | None = None
+    row_bound: check.Positive | None = None
+    score_bound: check.Positive | None = None
     model: bool = True
-    model_bound: Positive | None = None
-    label_epsilon: Positive | None = None
+    model_bound: check.Positive | None = None
+    label_epsilon: check.Positive | None = None
     noise: Literal["seeded", "secure", "discrete"] = "seeded"
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"columns"})
+    promise = "columns"
+    budget = derived(lambda self: (self.epsilon, self.delta))
+    predicts = derived(lambda self: self.model)
 
     def __post_init__(self) -> None:
         who = "ProvenColumns"
@@ -122,59 +129,31 @@ class ProvenColumns(PrivacyMode):
         bounds = (self.bound, self.column_bound, self.score_bound, self.model_bound)
         return self.unit != "record" or self.variant != "ridge" or any(bound is not None for bound in bounds)
 
-    @property
-    def promise(self) -> str:
-        return "columns"
-
-    @property
-    def budget(self) -> tuple[float, float]:
-        return self.epsilon, self.delta
-
-    @property
+    @derived
     def cut(self) -> tuple[str, float]:
         return ("bound", self.bound) if self.bound is not None else ("row_bound", self.row_bound or 1.0)
 
     @property
-    def predicts(self) -> bool:
-        return self.model
-
-    @property
     def counted_relation(self) -> Relation:
         """The neighbouring relation that the budget is counted for."""
-        relations: dict[str, Relation] = {
-            "party": "replace-client",
-            "column": "replace-column",
-            "record": "replace-one",
-        }
-        return relations[self.unit]
+        return _RELATIONS[self.unit]
 
     def check(self, asks: Asks, penalty: Penalty) -> None:
         if asks.kinds == ("products",):
             self._check_products()
             return
-        if asks.kinds != ("fit",):
-            kinds = ", ".join(map(repr, asks.kinds))
-            raise NoGuarantee(
-                f"ProvenColumns: there is no proof for a method that asks for {kinds}; use masked-moments or "
-                "admm-sharing"
-            )
+        rule = f"there is no proof for a method that asks for {', '.join(map(repr, asks.kinds))}"
+        _proven(asks.kinds == ("fit",), rule, "Use masked-moments or admm-sharing")
         check.require(self.bound is not None, "ProvenColumns", f"admm-sharing needs bound, {_BOUNDS['bound']}")
-        ridge = vouched(penalty) and penalty.ridge and penalty.strong > 0
-        if self.variant == "ridge" and not ridge:  # the one of ours with these constants is L2
-            raise NoGuarantee(
-                f"ProvenColumns: variant 'ridge' is proven for an L2 penalty, got {penalty!r}; use L2, or "
-                "variant='clip'"
-            )
+        ridge = vouched(penalty) and penalty.ridge and penalty.strong > 0  # the one of ours with these constants is L2
+        rule = f"variant 'ridge' is proven for an L2 penalty, got {penalty!r}"
+        _proven(ridge or self.variant != "ridge", rule, "Use L2, or variant='clip'")
 
     def _check_products(self) -> None:
         """Refuse what no proof covers, or what noise on products has no use for."""
-        if self.unit != "record":
-            raise NoGuarantee(f"ProvenColumns: unit {self.unit!r} is not for masked-moments: {_REFUSED[self.unit]}")
-        if self.label_epsilon is not None:
-            raise NoGuarantee(
-                "ProvenColumns: masked-moments has no label_epsilon: labels are covered already, by the epsilon of the "
-                "record. Leave it out"
-            )
+        _proven(self.unit == "record", f"unit {self.unit!r} is not for masked-moments: {_REFUSED.get(self.unit)}")
+        rule = "masked-moments has no label_epsilon: labels are covered already, by the epsilon of the record"
+        _proven(self.label_epsilon is None, rule, "Leave it out")
         check.require(self.model, "ProvenColumns", "masked-moments has a model at no cost: leave model=False out")
         hint = "Leave the bounds and the variant out"
         check.require(not self.for_scores, "ProvenColumns", "masked-moments clips no scores", self, hint)
@@ -185,9 +164,7 @@ class ProvenColumns(PrivacyMode):
         counts[-1] += self.model and asks.kinds == ("fit",)
         return counts
 
-    def kind_of_answer(
-        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
-    ) -> Json:
+    def kind_of_answer(self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None) -> Json:
         """What an answer of a party is, but for how much noise there is. Products are whole numbers in every mode."""
         on_grid = self.on_grid or part.kind == "products"
         mechanism = "discrete-gaussian" if on_grid else "gaussian"

@@ -8,6 +8,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.contract import Asks, Layout, Mode, Part
 from sottovoce.core.plain import Json
+from sottovoce.core.vouched import derived
 from sottovoce.privacy import calibration
 from sottovoce.privacy.batches import batch_rates
 from sottovoce.privacy.calibration import AnswerShape, is_of_kind
@@ -84,15 +85,17 @@ class Proven(PrivacyMode):
     roster: check.Whole | None = field(default=None, metadata=LATER)
     mode: ClassVar[Mode] = "proven"
     layouts: ClassVar[frozenset[Layout]] = frozenset({"rows"})
+    promise = derived(lambda self: self.unit)
+    budget = derived(lambda self: (self.epsilon, self.delta))
+    cut = derived(lambda self: ("clip", self.clip))
+    sums = derived(lambda self: self.observer == "sums")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.has_clip:
             check.positive("Proven", clip=self.clip)
-            usable = LEAST_CLIP <= self.clip <= LARGEST_CLIP
-            range_ = f"from {LEAST_CLIP:g} to {LARGEST_CLIP:g}"
-            rule = f"clip must be {range_}, so that no noise is rounded to 0 or overflows"
-            check.require(usable, "Proven", rule, self.clip)
+            rule = f"clip must be from {LEAST_CLIP:g} to {LARGEST_CLIP:g}, so that noise is never rounded to 0 or inf"
+            check.require(LEAST_CLIP <= self.clip <= LARGEST_CLIP, "Proven", rule, self.clip)
         whole = self.unit == "record" or self.relation == "replace-one"
         check.require(whole, "Proven", "relation must be 'replace-one' for unit 'client'", self.relation)
         if self.mechanism == "laplace":
@@ -129,11 +132,7 @@ class Proven(PrivacyMode):
         rule = f"with {colluders} colluders, {quorum} of the clients must agree on who is in a sum, and there are fewer"
         check.require(quorum <= roster, "Proven", rule, roster, hint)
 
-    @property
-    def sums(self) -> bool:
-        return self.observer == "sums"
-
-    @property
+    @derived
     def honest(self) -> int:
         """h: so many honest clients are in every sum that is opened. Known once `among` was told how many there are."""
         if not self.sums:
@@ -155,18 +154,6 @@ class Proven(PrivacyMode):
     def has_clip(self) -> bool:
         """Whether a clip norm was given, or has followed from the loss and the rows."""
         return cast(float | None, self.clip) is not None
-
-    @property
-    def promise(self) -> str:
-        return self.unit
-
-    @property
-    def budget(self) -> tuple[float, float]:
-        return self.epsilon, self.delta
-
-    @property
-    def cut(self) -> tuple[str, float]:
-        return "clip", self.clip
 
     def clipping(self, slope: float, row_bound: float | None) -> "Proven":
         if self.has_clip:
@@ -193,9 +180,7 @@ class Proven(PrivacyMode):
             return asks.parts
         return (replace(asks.parts[0], answers=asks.releases, batch=0, last=asks.parts[-1].last, share=1.0),)
 
-    def kind_of_answer(
-        self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None = None
-    ) -> Json:
+    def kind_of_answer(self, part: Part, sizes: np.ndarray, row_bound: float | None, shape: AnswerShape | None) -> Json:
         """What an answer is, but for how much noise there is: the other arguments of its `Event`.
 
         Batches follow from the relation: drawn record by record (Poisson) for add-remove, of fixed size for
@@ -224,10 +209,9 @@ class Proven(PrivacyMode):
         worst = int(np.argmax(rates))
         if rates[worst] == 1:
             return {}
-        if kind["mechanism"] != "gaussian" and "coordinates" not in kind:
-            raise check.NoGuarantee(
-                f"Proven: no proof for {kind['mechanism']} noise on random batches; use batch=0, or seeded noise"
-            )
+        proven = kind["mechanism"] == "gaussian" or "coordinates" in kind
+        rule = f"no proof for {kind['mechanism']} noise on random batches"
+        check.require(proven, "Proven", rule, hint="Use batch=0, or seeded noise", error=check.NoGuarantee)
         if poisson:
             return {"sampling": "poisson", "rate": float(rates[worst])}
         size = int(sizes[worst])

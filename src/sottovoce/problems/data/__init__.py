@@ -10,29 +10,19 @@ from collections.abc import Callable, Mapping
 
 from sottovoce.core import check
 from sottovoce.problems.data import libsvm_a9a, uci_adult, uci_challenge, uci_heart
-from sottovoce.problems.data.dataset import Dataset, DatasetInfo, split, split_rows
-from sottovoce.problems.data.libsvm_a9a import a9a
-from sottovoce.problems.data.sources import FOLDER_VARIABLE, info
-from sottovoce.problems.data.uci_adult import ENCODINGS, adult
-from sottovoce.problems.data.uci_challenge import arcene, madelon
-from sottovoce.problems.data.uci_heart import heart
+from sottovoce.problems.data.dataset import Dataset as Dataset
+from sottovoce.problems.data.dataset import DatasetInfo as DatasetInfo
+from sottovoce.problems.data.dataset import split as split
+from sottovoce.problems.data.dataset import split_rows as split_rows
+from sottovoce.problems.data.libsvm_a9a import a9a as a9a
+from sottovoce.problems.data.sources import FOLDER_VARIABLE as FOLDER_VARIABLE
+from sottovoce.problems.data.sources import info
+from sottovoce.problems.data.uci_adult import ENCODINGS as ENCODINGS
+from sottovoce.problems.data.uci_adult import adult as adult
+from sottovoce.problems.data.uci_challenge import arcene as arcene
+from sottovoce.problems.data.uci_challenge import madelon as madelon
+from sottovoce.problems.data.uci_heart import heart as heart
 from sottovoce.problems.schema.schema import BUNDLED
-
-__all__ = [
-    "ENCODINGS",
-    "FOLDER_VARIABLE",
-    "Dataset",
-    "DatasetInfo",
-    "a9a",
-    "adult",
-    "arcene",
-    "available",
-    "heart",
-    "load",
-    "madelon",
-    "split",
-    "split_rows",
-]
 
 SOURCES = (uci_adult.SOURCE, libsvm_a9a.SOURCE, uci_heart.SOURCE, uci_challenge.MADELON, uci_challenge.ARCENE)
 LOADERS: dict[str, Callable[..., Dataset]] = {

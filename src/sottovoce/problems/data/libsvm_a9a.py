@@ -10,7 +10,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats
 from sottovoce.problems.data.dataset import Dataset, encoded
-from sottovoce.problems.data.sources import Rows, Source, lines, parts_of, sign, with_test_part
+from sottovoce.problems.data.sources import Source, lines, parts_of, sign, with_test_part
 
 SOURCE = Source.named("a9a")
 _MOST_ONES = 14  # at most one feature for each attribute of Adult
@@ -23,7 +23,7 @@ def a9a(dense: bool = True, download: bool = True, encoding: str = "schema") -> 
     `dense=False` as CSR arrays).
     """
     check.one_of("a9a", "encoding", encoding, ("schema", "binary"))
-    parts = parts_of(SOURCE, _read, download)
+    parts = parts_of(SOURCE, lambda folder: [_read(folder, file, SOURCE.features) for file in SOURCE.files], download)
     for X, _ in parts:  # the row bound rests on it
         indicators = bool(((X == 0) | (X == 1)).all() and X.sum(axis=1).max() <= _MOST_ONES)
         check.require(indicators, "a9a", f"rows must hold zeros and at most {_MOST_ONES} ones")
@@ -38,11 +38,7 @@ def a9a(dense: bool = True, download: bool = True, encoding: str = "schema") -> 
     return with_test_part(SOURCE, parts, encoding, row_bound=math.sqrt(_MOST_ONES))
 
 
-def _read(folder: Path) -> list[Rows]:
-    return [_read_indicators(folder, file, SOURCE.features) for file in SOURCE.files]
-
-
-def _read_indicators(folder: Path, file: str, features: int) -> tuple[Floats, Floats]:
+def _read(folder: Path, file: str, features: int) -> tuple[Floats, Floats]:
     """An svmlight file whose stored values are all 1."""
     labels: list[float] = []
     columns: list[int] = []

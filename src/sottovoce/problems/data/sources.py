@@ -61,12 +61,7 @@ class Source:
 
     def dataset(self, X: Matrix, y: AnyArray, feature_names: tuple[str, ...], encoding: str, **more: object) -> Dataset:
         """The data set that was read from it, encoded in this way."""
-        read = Dataset(self.name, X, y, feature_names, self.citation, self.notes[encoding])
-        return replace(read, **more)
-
-    @property
-    def bundled(self) -> bool:
-        return bool(self.sha256)
+        return replace(Dataset(self.name, X, y, feature_names, self.citation, self.notes[encoding]), **more)
 
 
 # ---------------------------------------------------------------------------------------------- training and test part
@@ -183,17 +178,17 @@ def missing(source: Source, also: str = "") -> check.MissingData:
 
 def info(source: Source) -> DatasetInfo:
     """What can be said about a data set without reading it."""
-    folder = folder_of(source)
+    folder, in_package = folder_of(source), bool(source.sha256)
     advice = f"{_how_to_get(source)}, or let load({source.name!r}) ask OpenML"
     return DatasetInfo(
         name=source.name,
-        status="bundled" if source.bundled else "missing" if folder is None else "found",
-        where="in the package" if source.bundled else "" if folder is None else str(folder),
+        status="bundled" if in_package else "missing" if folder is None else "found",
+        where="in the package" if in_package else "" if folder is None else str(folder),
         rows=source.parts[0].rows,
         test_rows=sum(part.rows for part in source.parts[1:]),
         features=source.features,
         task="binary classification",
-        how_to_get=source.origin if source.bundled else advice,
+        how_to_get=source.origin if in_package else advice,
     )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import Floats, Integers
+from sottovoce.core.arrays import Floats
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.problems.data.dataset import Dataset, encoded
 from sottovoce.problems.data.sources import Source, bundled
@@ -47,8 +47,7 @@ def _encoded(encoding: str, columns: list[tuple[str, ...]]) -> tuple[Floats, tup
 
 def all_rows(file: str) -> list[list[str]]:
     """The digest of the file is known, so its lines need no further check."""
-    lines = bundled(SOURCE, file).split("\n")
-    return [line.split(", ") for line in lines if line and line[0] != "|"]
+    return [line.split(", ") for line in bundled(SOURCE, file).split("\n") if line and line[0] != "|"]
 
 
 def complete_rows(file: str) -> list[list[str]]:
@@ -83,7 +82,7 @@ def _numbers_and_levels(columns: dict[str, tuple[str, ...]], first: int = 0) -> 
             blocks.append(np.array(column, dtype=np.float64)[:, None])
             names.append(name)
         else:
-            levels, ranks = _ranked(column)
+            levels, ranks = np.unique(column, return_inverse=True)
             blocks.append(np.eye(len(levels))[ranks][:, first:])
             names.extend(f"{name}={level}" for level in levels[first:])
     return np.hstack(blocks), tuple(names)
@@ -91,13 +90,7 @@ def _numbers_and_levels(columns: dict[str, tuple[str, ...]], first: int = 0) -> 
 
 def _ranks(columns: list[tuple[str, ...]]) -> Floats:
     numbers = [
-        np.array(column, dtype=np.float64) if name in NUMERIC else _ranked(column)[1].astype(np.float64)
+        np.array(column if name in NUMERIC else np.unique(column, return_inverse=True)[1], dtype=np.float64)
         for name, column in zip(COLUMNS, columns, strict=True)
     ]
     return np.ascontiguousarray(np.column_stack([column / np.linalg.norm(column) for column in numbers]))
-
-
-def _ranked(column: tuple[str, ...]) -> tuple[list[str], Integers]:
-    levels = sorted(set(column))
-    rank = {level: k for k, level in enumerate(levels)}
-    return levels, np.array([rank[level] for level in column])

@@ -40,17 +40,13 @@ def _read_numbers(folder: Path, file: str, features: int) -> Floats:
         fields = line.split()
         where = f"{file}, line {number}"
         check.require(len(fields) == features, where, f"must have {features} fields separated by spaces", len(fields))
-        rows.append(_numbers(where, fields))
+        numbers = np.array([number_or_nan(text) for text in fields])
+        wrong = np.flatnonzero(~np.isfinite(numbers)).tolist()
+        # The error names the field, not what it holds: the folder may contain other data than it should.
+        check.require(not wrong, where, f"must hold finite numbers, and field {1 + min(wrong, default=0)} is none")
+        rows.append(numbers)
     return np.array(rows).reshape(-1, features)
 
 
 def _read_labels(folder: Path, file: str) -> Floats:
     return np.array([sign(f"{file}, line {number}", line) for number, line in lines(folder, file)])
-
-
-def _numbers(where: str, fields: list[str]) -> Floats:
-    """The error names the field, not what it holds: the folder may contain other data than it should."""
-    numbers = np.array([number_or_nan(text) for text in fields])
-    wrong = np.flatnonzero(~np.isfinite(numbers)).tolist()
-    check.require(not wrong, where, f"must hold finite numbers, and field {1 + min(wrong, default=0)} is none")
-    return numbers

@@ -17,19 +17,13 @@ def heart(encoding: str = "schema") -> Dataset:
     `encoding` is "schema" (by the public schema that comes with the package) or "raw" (numbers and codes as they are).
     """
     check.one_of("heart", "encoding", encoding, ("schema", "raw"))
-    rows: list[list[float]] = []
-    labels: list[float] = []
-    hospitals: list[str] = []
-    for file in SOURCE.files:
-        for line in bundled(SOURCE, file).split():  # its digest is known, so it needs no further check
-            fields = line.split(",")
-            kept = fields[: len(_COLUMNS)]
-            if "?" not in kept:
-                rows.append([float(value) for value in kept])
-                labels.append(1.0 if int(fields[-1]) > 0 else -1.0)
-                hospitals.append(file.split(".")[1])
-    y, groups = np.array(labels), np.array(hospitals)
+    # The digest of a file is known, so its lines need no further check.
+    lines = [(file, line.split(",")) for file in SOURCE.files for line in bundled(SOURCE, file).split()]
+    complete = [(file, fields) for file, fields in lines if "?" not in fields[: len(_COLUMNS)]]
+    rows = np.array([fields[: len(_COLUMNS)] for _, fields in complete], dtype=np.float64)
+    y = np.array([1.0 if int(fields[-1]) > 0 else -1.0 for _, fields in complete])
+    groups = np.array([file.split(".")[1] for file, _ in complete])
     if encoding == "raw":
-        return SOURCE.dataset(np.array(rows), y, _COLUMNS, encoding, groups=groups)
-    X, names, schema = encoded("heart", dict(zip(_COLUMNS, np.array(rows).T, strict=True)))
+        return SOURCE.dataset(rows, y, _COLUMNS, encoding, groups=groups)
+    X, names, schema = encoded("heart", dict(zip(_COLUMNS, rows.T, strict=True)))
     return SOURCE.dataset(X, y, names, encoding, groups=groups, row_bound=1.0, schema=schema)

@@ -5,7 +5,6 @@ from numpy.typing import ArrayLike
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Numbers
-from sottovoce.core.check import Positive
 from sottovoce.core.vouched import derived, vouch
 from sottovoce.problems.losses.base import Loss, bracketed_root
 
@@ -102,7 +101,7 @@ class SmoothedHinge(SignedLoss):
     array([0.125, 0.5  ])
     """
 
-    width: Positive = 1.0
+    width: check.Positive = 1.0
     name = "smoothed-hinge"
     code = 4
     parameter = derived(lambda self: float(self.width))

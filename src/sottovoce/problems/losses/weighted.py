@@ -23,9 +23,7 @@ LEAST, MOST = 1e-5, 1e5  # of a weight
 
 def checked_weights(who: str, weights: object, classes: int) -> tuple[float, ...]:
     """One number for each class, as floats."""
-    numbers: list[object] = []
-    if isinstance(weights, list | tuple):
-        numbers = list(cast(Sequence[object], weights))
+    numbers = list(cast(Sequence[object], weights)) if isinstance(weights, list | tuple) else []
     fits = len(numbers) == classes and all(isinstance(each, int | float) and LEAST <= each <= MOST for each in numbers)
     rule = f"class_weight must be {classes} numbers from {LEAST:g} to {MOST:g}, one for each class in order"
     hint = "They must be public: weights read off private labels, such as 'balanced', would be a leak"

@@ -24,9 +24,10 @@ splits of Adult +0.06, +0.15; smooth steps +0.11, +0.11; spikes +0.14, +0.09; pa
 
 import datetime
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,9 +35,6 @@ from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.problems.schema import encoding, values
 from sottovoce.problems.schema.encoding import EPOCH, canonical, day_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Missing = bool | Sequence[str | float]
 MOST_LEVELS, MOST_SHAPES = 10_000, 1000
@@ -51,7 +49,7 @@ class Column(ABC):
     key: ClassVar[str]  # of a TOML table that describes a column of this kind
 
     @abstractmethod
-    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+    def read(self, who: str, arrays: Sequence["values.Array"], marks: frozenset[str]) -> np.ndarray:
         """The entries as float64 numbers or as codes of levels, NaN (or a code of its own) where one is missing."""
 
     @abstractmethod
@@ -90,20 +88,6 @@ def as_missing(who: str, missing: object) -> Missing:
     rule = "missing must be true, false, or a list of the values that stand for a missing one"
     check.require(listed, who, f"{rule}, got {check.shown(missing)}")
     return tuple(dict.fromkeys(map(canonical, marks)))
-
-
-def as_levels(who: str, levels: Iterable[object]) -> tuple[str, ...]:
-    """`levels` checked, in their canonical spelling."""
-    listed = list(levels)
-    simple = all(isinstance(level, str | int | float | np.generic) for level in listed)
-    check.require(simple, who, "levels must be texts or numbers, listed one by one")
-    spelt = tuple(map(canonical, listed))
-    check.require(len(spelt) >= 2, who, "needs at least 2 levels", len(spelt))
-    check.require(len(spelt) <= MOST_LEVELS, who, f"takes at most {MOST_LEVELS} levels", len(spelt))
-    check.require("" not in spelt, who, "levels must not be empty. Say missing=True if values are missing")
-    twice = sorted({level for level in spelt if spelt.count(level) > 1}) if len(set(spelt)) < len(spelt) else []
-    check.require(not twice, who, f"levels must be distinct, and {', '.join(map(repr, twice))} is named twice")
-    return spelt
 
 
 def as_range(who: str, low: object, high: object) -> tuple[float, float]:
@@ -205,14 +189,13 @@ class Number(Ranged):
         check.require(above, "Number", "log needs a range above -1, since log1p(-1) is not finite", self.low)
         self._check_options()
 
-    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+    def read(self, who: str, arrays: Sequence["values.Array"], marks: frozenset[str]) -> np.ndarray:
         return values.numbers(who, arrays[0], marks)
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
         clipped = np.clip(entries, self.low, self.high)
-        low, high = self.ends()
         clipped = np.log1p(clipped) if self.log else clipped
-        return encoding.scaled_block(clipped, low, high, self.waves, self.knots, bool(self.missing))
+        return encoding.scaled_block(clipped, *self.ends(), self.waves, self.knots, bool(self.missing))
 
     def _near(self, count: int) -> list[str]:
         places = np.linspace(*self.ends(), count)
@@ -257,12 +240,20 @@ class Category(Column):
     key: ClassVar[str] = "levels"
 
     def __init__(self, *levels: object, missing: object = False) -> None:
-        object.__setattr__(self, "levels", as_levels("Category", levels))
+        who, simple = "Category", all(isinstance(level, str | int | float | np.generic) for level in levels)
+        check.require(simple, who, "levels must be texts or numbers, listed one by one")
+        spelt = tuple(map(canonical, levels))
+        check.require(len(spelt) >= 2, who, "needs at least 2 levels", len(spelt))
+        check.require(len(spelt) <= MOST_LEVELS, who, f"takes at most {MOST_LEVELS} levels", len(spelt))
+        check.require("" not in spelt, who, "levels must not be empty. Say missing=True if values are missing")
+        twice = ", ".join(sorted(repr(level) for level, times in Counter(spelt).items() if times > 1))
+        check.require(not twice, who, f"levels must be distinct, and {twice} is named twice")
+        object.__setattr__(self, "levels", spelt)
         object.__setattr__(self, "missing", as_missing("Category", missing))
         both = sorted(set(self.levels) & set(self.marks()))
         check.require(not both, "Category", f"{both} cannot be both a level and a missing value")
 
-    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+    def read(self, who: str, arrays: Sequence["values.Array"], marks: frozenset[str]) -> np.ndarray:
         """0, 1, ... for the levels, their number for a missing value, and -1 for any other."""
         code = {level: place for place, level in enumerate(self.levels)}
         gap = len(self.levels) if self.missing else -1
@@ -317,8 +308,7 @@ class Date(Ranged):
             date = getattr(self, name)
             text = date.isoformat()[:10] if isinstance(date, datetime.date) else date
             fits = isinstance(text, str) and len(text) == 10 and np.isfinite(day_of(text))
-            rule = f"{name} must be a date such as '2024-12-31', got {check.shown(date)}"
-            check.require(fits, "Date", rule)
+            check.require(fits, "Date", f"{name} must be a date such as '2024-12-31', got {check.shown(date)}")
             object.__setattr__(self, name, text)
         low, high = self.ends()
         check.require(low < high, "Date", f"first must be before last, got {self.first} and {self.last}")
@@ -331,7 +321,7 @@ class Date(Ranged):
         check.require(readable, "Date", "form must say day, month and year, such as '%d.%m.%Y'", self.form)
         self._check_options()
 
-    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+    def read(self, who: str, arrays: Sequence["values.Array"], marks: frozenset[str]) -> np.ndarray:
         return values.days(who, arrays[0], self.form, marks)
 
     def encode(self, entries: np.ndarray) -> np.ndarray:
@@ -380,7 +370,7 @@ class OneHot(Column):
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "missing", False)
 
-    def read(self, who: str, arrays: Sequence["pa.Array"], marks: frozenset[str]) -> np.ndarray:
+    def read(self, who: str, arrays: Sequence["values.Array"], marks: frozenset[str]) -> np.ndarray:
         read = [np.nan_to_num(np.clip(values.numbers(who, array, marks), 0.0, 1.0)) for array in arrays]
         return np.column_stack(read)
 

@@ -5,7 +5,7 @@ import difflib
 import io
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from sottovoce.core import check
 from sottovoce.core.arrays import Sparse, SparseLike
 from sottovoce.core.files import read_bytes, utf8
 from sottovoce.problems.schema import values
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _NO_FILE = "there is no such file; paths start from the folder of the file that names them"
 KINDS = "a pandas or polars frame, an Arrow table, a dict of columns, a list of dicts, a 2-D array or a CSV file's path"
@@ -32,7 +29,7 @@ class Table:
         check.require(len(lengths) <= 1, who, "columns must be equally long", tuple(sorted(lengths)))
         self.rows = lengths.pop() if lengths else 0
 
-    def column(self, name: str) -> "pa.Array":
+    def column(self, name: str) -> "values.Array":
         """One column, which must be there."""
         return values.to_arrow(self._columns[name])
 
@@ -93,19 +90,21 @@ def must_be_there(who: str, column: str, header: Sequence[str]) -> None:
 
 def csv_header(path: Path) -> list[str]:
     """The names of the columns of a CSV file: its first line, and nothing else, is read."""
-    content = read_bytes(path, missing=_NO_FILE, first_line=True)
-    reader = csv.reader(io.StringIO(utf8(str(path), content, "a CSV file").removeprefix("\ufeff")))
-    header = [name.strip() for name in next(reader, [])]
+    header = [name.strip() for name in next(csv.reader(io.StringIO(_csv_text(path, first_line=True))), [])]
     check.require(bool(header) and all(header), path.name, "the first line must name every column")
     check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
     return header
 
 
+def _csv_text(path: Path, first_line: bool = False) -> str:
+    content = read_bytes(path, missing=_NO_FILE, first_line=first_line)
+    return utf8(str(path), content, "a CSV file").removeprefix("\ufeff")
+
+
 def csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     """The header of a CSV file, its rows, and the line on which each row ends."""
     rows, lines = [], []
-    text = utf8(str(path), read_bytes(path, missing=_NO_FILE), "a CSV file").removeprefix("\ufeff")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(_csv_text(path), newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         commas = len(header) != 1 or not any(mark in header[0] for mark in ";\t|")

@@ -56,9 +56,8 @@ def _content(source: object) -> tuple[str, Json]:
     if isinstance(resources, list):
         check.require(len(resources) == 1, where, "a data package must describe one table here", len(resources))
         content = resources[0].get("schema") if isinstance(resources[0], dict) else None
-    rule = f"must be a Table Schema, got {check.shown(content)}"
     if not isinstance(content, Mapping):
-        raise check.InvalidInput(f"{where}: {rule}")
+        raise check.InvalidInput(f"{where}: must be a Table Schema, got {check.shown(content)}")
     return where, dict(content)
 
 

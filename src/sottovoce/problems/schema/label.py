@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,9 +9,6 @@ from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.problems.schema import values
 from sottovoce.problems.schema.columns import MOST_LEVELS, as_range, short
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Name = str | int | float  # of a class
 
@@ -57,16 +53,16 @@ class Label:
         for field, value in (("column", column), ("classes", names), ("spellings", spellings), ("range", ends)):
             object.__setattr__(self, field, value)
 
-    def read(self, who: str, array: "pa.Array", marks: frozenset[str]) -> np.ndarray:
+    def read(self, who: str, array: "values.Array", marks: frozenset[str]) -> np.ndarray:
         """The number of each row's class, 0, 1, ...; or the label as a number in [-1, 1]."""
         if self.range is not None:
             low, high = self.range
             scaled = (np.clip(values.numbers(who, array, marks), low, high) - low) / (high - low) * 2.0 - 1.0
-            _all_there(who, np.isnan(scaled), f"must hold a number from {short(low)} to {short(high)}")
+            _in_every_row(who, f"must hold a number from {short(low)} to {short(high)}", np.isnan(scaled))
             return np.clip(scaled, -1.0, 1.0)
         code = {values.canonical(text): place for place, group in enumerate(self.spellings) for text in group}
         codes = values.codes(who, array, lambda text: code.get(text, -1), -1)
-        _all_there(who, codes < 0, f"must hold one of the classes {', '.join(map(repr, code))}")
+        _in_every_row(who, f"must hold one of the classes {', '.join(map(repr, code))}", codes < 0)
         return codes
 
     def from_unit(self, scaled: np.ndarray) -> np.ndarray:
@@ -117,10 +113,7 @@ def _simple(value: object) -> Name:
     raise check.InvalidInput(f"Label: a class must be text or a number, got {check.shown(value)}")
 
 
-def _all_there(who: str, bad: np.ndarray, rule: str) -> None:
-    """A label cannot be guessed. The error tells the first place, never what stands there."""
-    rows = np.flatnonzero(bad)
-    if len(rows):
-        raise check.InvalidInput(
-            f"{who}: {rule} in every row, and row {rows[0] + 1} does not. Correct the schema, or drop such rows"
-        )
+def _in_every_row(who: str, rule: str, bad: np.ndarray) -> None:
+    """A label cannot be guessed. The error tells the first place, counted from 1, never what stands there."""
+    wrong = (np.flatnonzero(bad) + 1).tolist()
+    check.every_row(who, f"{rule} in every row", wrong, "does not", "Correct the schema, or drop such rows")

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from sottovoce.problems.schema.encoding import ALWAYS_MISSING, canonical
 from sottovoce.problems.schema.frames import Table, must_be_there, read_table
 from sottovoce.problems.schema.label import Label
 from sottovoce.problems.schema.values import to_arrow
-
-if TYPE_CHECKING:
-    from sklearn.utils import Tags
 
 BIAS = "(bias)"
 BUNDLED = ("adult", "heart", "a9a")
@@ -85,6 +82,8 @@ class Schema:
     True
     """
 
+    row_bound = 1.0  # no encoded row is longer, whatever the table holds
+
     def __init__(
         self,
         columns: Mapping[str, Column] | None = None,
@@ -104,7 +103,10 @@ class Schema:
         check.require(not twice, "Schema", f"column {twice[0] if twice else ''!r} is given twice")
         self.columns: dict[str, Column] = {**columns, **more}
         self.label, self.owner = label, owner
-        self.drop = _texts("drop", drop)
+        dropped = _listed("drop", drop)
+        named = all(isinstance(name, str) and name for name in dropped)
+        check.require(named, "Schema", "drop must be a list of column names")
+        self.drop = tuple(dict.fromkeys(map(str, dropped)))
         self.missing_values = tuple(dict.fromkeys(map(canonical, _listed("missing_values", missing_values))))
         self.parties, self.bias = as_parties(parties or {}, self.columns, owner), bias
         self._output = "default"
@@ -140,11 +142,6 @@ class Schema:
     def width(self) -> int:
         """How many numbers an encoded row has, the bias included."""
         return sum(self._widths) + self.bias
-
-    @property
-    def row_bound(self) -> float:
-        """No encoded row is longer, whatever the table holds."""
-        return 1.0
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -237,17 +234,16 @@ class Schema:
 
     def to_tables(self) -> Json:
         """The schema as plain values: the contents of [schema] in a run file."""
-        plain: Json = {}
-        for name in ("owner", "drop", "missing_values"):
-            if getattr(self, name):
-                plain[name] = list(value) if isinstance(value := getattr(self, name), tuple) else value
-        if not self.bias:
-            plain["bias"] = False
-        if self.parties:
-            plain["parties"] = {party: list(columns) for party, columns in self.parties.items()}
-        if self.label is not None:
-            plain["label"] = self.label.to_table()
-        return plain | {"columns": {name: column.to_table() for name, column in self.columns.items()}}
+        tables: Json = {
+            "owner": self.owner,
+            "drop": list(self.drop),
+            "missing_values": list(self.missing_values),
+            "bias": None if self.bias else False,
+            "parties": {party: list(columns) for party, columns in self.parties.items()},
+            "label": self.label.to_table() if self.label else None,
+            "columns": {name: column.to_table() for name, column in self.columns.items()},
+        }
+        return {name: table for name, table in tables.items() if table not in ("", [], {}, None)}
 
     def to_toml(self) -> str:
         """The schema as TOML: the same text in a file of its own, in a run file and in a node's file."""
@@ -330,17 +326,11 @@ class Schema:
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
-    def __sklearn_tags__(self) -> "Tags":
+    def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
 
         inputs = InputTags(string=True, categorical=True, allow_nan=True)
-        return Tags(
-            estimator_type=None,
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(),
-            input_tags=inputs,
-            requires_fit=False,
-        )
+        return Tags(None, TargetTags(required=False), TransformerTags(), input_tags=inputs, requires_fit=False)
 
 
 def as_parties(
@@ -370,9 +360,3 @@ def _listed(name: str, values: Iterable[object]) -> list[object]:
     if isinstance(values, list | tuple) and all(isinstance(each, str | int | float) for each in values):
         return list(values)
     raise check.InvalidInput(f"Schema: {name} must be a list of texts, got {check.shown(values)}")
-
-
-def _texts(name: str, values: Iterable[str]) -> tuple[str, ...]:
-    texts = [each for each in _listed(name, values) if isinstance(each, str) and each]
-    check.require(len(texts) == len(list(values)), "Schema", f"{name} must be a list of column names")
-    return tuple(dict.fromkeys(texts))

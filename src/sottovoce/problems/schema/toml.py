@@ -43,8 +43,7 @@ def read(source: str | Path) -> tuple[Json, str]:
     is_text = isinstance(source, str) and "\n" in source
     where = "schema" if is_text else str(source)
     check.require(isinstance(source, str | Path), "Schema", f"must be TOML text or a path, got {check.shown(source)}")
-    text = str(source) if is_text else file_text(Path(source))
-    tables = parse_toml(text, where)
+    tables = parse_toml(str(source) if is_text else file_text(Path(source)), where)
     rule = "must hold the table [schema], with [schema.columns] below it"
     check.require(isinstance(tables.get("schema"), dict), where, rule)
     check.all_of(where, "table", tables, ["schema"])

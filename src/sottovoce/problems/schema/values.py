@@ -16,6 +16,7 @@ from sottovoce.problems.schema.encoding import as_number, canonical, day_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import Array as Array
 
 
 def to_arrow(column: Any) -> "pa.Array":
@@ -113,8 +114,7 @@ def _by_distinct(array: "pa.Array", function: Callable[[Any], float], missing: f
     entries = encoded.dictionary.to_pylist()
     texts = (entry.strip() if isinstance(entry, str) else entry for entry in entries)
     values = np.array([*(function(entry) for entry in texts), missing], dtype=np.float64)
-    indices = encoded.indices.fill_null(len(entries)).to_numpy(zero_copy_only=False)
-    return values[indices]
+    return values[encoded.indices.fill_null(len(entries)).to_numpy(zero_copy_only=False)]
 
 
 def _cast(array: "pa.Array") -> np.ndarray:
