@@ -40,8 +40,8 @@ class Event:
         The neighbouring relation of the sensitivity. Epsilons under different relations cannot be added, so
         accountants refuse to mix them.
     row_bound
-        The sensitivity holds if no row, and no row of a neighbour, is longer than this. 0: it holds for all rows. None:
-        not known, because the charge was written in the first format. It does not change the cost; guarantees name it.
+        The sensitivity holds if no row, and no row of a neighbour, is longer than this. 0: it holds for all rows. It does
+        not change the cost; guarantees name it.
     """
 
     mechanism: Mechanism
@@ -51,12 +51,11 @@ class Event:
     rate: float = 1.0
     batch: int = 0
     size: int = 0
-    row_bound: float | None = 0.0
+    row_bound: float = 0.0
 
     def __post_init__(self) -> None:
         check.positive("Event", noise_multiplier=self.noise_multiplier)
-        if self.row_bound is not None:
-            check.non_negative("Event", row_bound=self.row_bound)
+        check.non_negative("Event", row_bound=self.row_bound)
         if self.sampling == "poisson":
             check.require(0 < self.rate <= 1, "Event", "a Poisson rate must lie in (0, 1]", self.rate)
             # Poisson sampling changes the number of records, so add/remove is its only neighbouring relation.

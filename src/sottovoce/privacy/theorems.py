@@ -17,10 +17,6 @@ from sottovoce.privacy.modes import Proven, ProvenColumns
 Answers = Literal["checked in code", "promised by the user", "stated by the owner"]
 CODE, USER, OWNER = "checked in code", "promised by the user", "stated by the owner"
 
-NOT_KEPT = (
-    "earlier answers, charged before ledgers kept such bounds, may rest on a bound on rows that is not known here"
-)
-
 
 @dataclass(frozen=True)
 class Theorem:
@@ -209,12 +205,11 @@ def _of_all(privacy: Proven | ProvenColumns, known: Statement) -> list[Assumptio
 
 
 def _bounds_on_rows(known: Statement) -> list[Assumption]:
-    """One for each bound that any charge rests on, and one if some charge does not say on which it rests."""
-    bounds = {event.row_bound for event in known.charges.events()}
+    """One for each bound that any charge rests on."""
+    bounds = {event.row_bound for event in known.charges.events()} - {0.0}
     who: Answers = OWNER if known.deployed else USER
     words = "no row, and no row that could stand in its place, is longer than {:g}"
-    named = [Assumption(words.format(bound), who) for bound in sorted(filter(None, bounds))]
-    return [*named, Assumption(NOT_KEPT, OWNER)] if None in bounds else named
+    return [Assumption(words.format(bound), who) for bound in sorted(bounds)]
 
 
 def _numbers(charges: Charges) -> dict[str, object]:
