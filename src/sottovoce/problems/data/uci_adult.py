@@ -28,8 +28,8 @@ def adult(encoding: str = "schema") -> Dataset:
     """
     check.one_of("adult", "encoding", encoding, ENCODINGS)
     files = ("adult.test", "adult.data") if encoding == "ranks" else ("adult.data", "adult.test")
-    rows = all_rows if encoding == "classes" else complete_rows
-    entries = ", ".join(row for file in files for row in rows(file)).split(", ")
+    lines = (line for file in files for line in _lines(file) if encoding == "classes" or "?" not in line)
+    entries = ", ".join(lines).split(", ")
     *columns, incomes = (entries[number :: len(COLUMNS) + 1] for number in range(len(COLUMNS) + 1))
     rich = np.array([income.startswith(">") for income in incomes])
     X, names, schema = _encoded(encoding, columns)
@@ -46,14 +46,14 @@ def _encoded(encoding: str, columns: list[list[str]]) -> tuple[Floats, tuple[str
     return *(_standardised(columns) if encoding == "classes" else _one_hot(columns)), None
 
 
-def all_rows(file: str) -> list[str]:
+def _lines(file: str) -> list[str]:
     """The digest of the file is known, so its lines need no further check."""
     return [line for line in bundled(SOURCE, file).split("\n") if line and line[0] != "|"]
 
 
-def complete_rows(file: str) -> list[str]:
+def complete_rows(file: str) -> list[list[str]]:
     """Rows without '?'."""
-    return [row for row in all_rows(file) if "?" not in row]
+    return [line.split(", ") for line in _lines(file) if "?" not in line]
 
 
 def _one_hot(columns: list[list[str]]) -> tuple[Floats, tuple[str, ...]]:
