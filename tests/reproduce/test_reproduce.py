@@ -45,6 +45,7 @@ from sottovoce.reproduce.verdicts import falls, highest, lowest, rises
 BY_DATA = sorted(EXPERIMENTS, key=lambda name: name.replace("noise-", ""))  # read once for those that share it
 OTHERS = set(comparison.METHODS) - {comparison.OURS}
 HERE = Path(__file__).parents[3] / "shared" / "data"
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 FEWER = 5  # every fifth row of Adult will do
 WHOLE = ("dp-admm-figure-6", "fedspd-dp")  # where a claim or the noise is about clients as large as the paper's
 # Where no claim is judged.
@@ -845,24 +846,37 @@ def test_made_up_rows_have_the_stated_shape() -> None:
     assert rows.sizes.min() >= 20
 
 
+@pytest.fixture
+def judged_once(monkeypatch: pytest.MonkeyPatch) -> dict[str, page.Done]:
+    """The committed data, judged once for all tests of them."""
+    done = _committed()
+    monkeypatch.setattr(page, "_done", lambda *_: done)
+    return done
+
+
+@cache
+def _committed() -> dict[str, page.Done]:
+    return page._done(EXPERIMENTS, RESULTS)
+
+
+@pytest.mark.usefixtures("judged_once")
 def test_the_committed_page_is_that_of_the_committed_data() -> None:
-    results = Path(__file__).parents[2] / "docs" / "results"
-    assert page.path(results).read_text(encoding="utf-8") == page.text(EXPERIMENTS, results)
+    assert page.path(RESULTS).read_text(encoding="utf-8") == page.text(EXPERIMENTS, RESULTS)
 
 
-def test_what_is_not_the_same_has_a_reason() -> None:
-    results = Path(__file__).parents[2] / "docs" / "results"
-    for name, experiment in EXPERIMENTS.items():
-        table, quick = runner.read(results / f"{name}.parquet")
-        for verdict in page.verdicts(experiment, table, robust_only=quick):
+def test_what_is_not_the_same_has_a_reason(judged_once: dict[str, page.Done]) -> None:
+    assert judged_once.keys() == EXPERIMENTS.keys()
+    for name, done in judged_once.items():
+        for verdict in done.rows:
             assert verdict.same or verdict.in_order or verdict.why, f"{name}: {verdict.says}: {verdict.measured}"
             assert "not tested" not in verdict.why
 
 
+@pytest.mark.usefixtures("judged_once")
 def test_the_readme_has_the_page_s_table() -> None:
     """`python -m sottovoce.reproduce.page` writes both."""
-    root = Path(__file__).parents[2]
-    assert page.summary(EXPERIMENTS, root / "docs" / "results") in (root / "README.md").read_text(encoding="utf-8")
+    readme = Path(__file__).parents[2] / "README.md"
+    assert page.summary(EXPERIMENTS, RESULTS) in readme.read_text(encoding="utf-8")
 
 
 def test_the_table_is_written_into_the_readme(tmp_path: Path) -> None:
