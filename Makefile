@@ -60,7 +60,7 @@ $(VENV)/.demo-ready: pyproject.toml constraints.txt | $(BIN)/python
 	PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet --editable .
 	@touch $@
 
-# The last step compiles the kernels that tests call, once, in one process: a minute that is then missing from the tests.
+# The last step compiles the kernels that tests call, once, in one process: over a minute that tests then need not spend.
 # Those of a file that has changed since are compiled again by the first test that calls them.
 $(VENV)/.test-ready: pyproject.toml constraints.txt | $(BIN)/python
 	PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet --editable ".[test]"

@@ -71,7 +71,8 @@ def sharing(turns: int) -> dict[str, float]:
     factors = [cho_factor(lam * np.eye(part.shape[1]) + rho * part.T @ part) for part in parts]
 
     def scipy(count: int) -> None:
-        scores, z, dual = [np.zeros(samples) for _ in parts], np.zeros(samples), np.zeros(samples)
+        scores: list[Any] = [np.zeros(samples) for _ in parts]
+        z, dual = np.zeros(samples), np.zeros(samples)
         for _ in range(count):
             rest = z - sum(scores) - dual
             scores = [

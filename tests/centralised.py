@@ -107,13 +107,18 @@ def soft_penalty(p: Problem, eta: float, mu: float, k0: int) -> Models:
 
 def admm(p: Problem, rho: float) -> Models:
     """min F(x) + r(w), x = w. The arg-min by Newton's method."""
-    x = gamma = w = ZERO
-    while True:
-        gamma = gamma - rho * (x - w)
+
+    def minimiser(x: Point, gamma: Point, w: Point) -> Point:
         for _ in range(20):
             share = 1 / (1 + np.exp(p.y * (p.X @ x)))
             hessian = p.X.T @ ((share * (1 - share))[:, None] * p.X) / SIZE + (p.ridge + rho) * np.eye(DIM)
             x = x - np.linalg.solve(hessian, p.slope(x) - gamma + rho * (x - w))
+        return x
+
+    x = gamma = w = ZERO
+    while True:
+        gamma = gamma - rho * (x - w)
+        x = minimiser(x, gamma, w)
         w = p.shrink(x - gamma / rho, 1 / rho)
         yield w
 

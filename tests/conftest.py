@@ -35,11 +35,12 @@ if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK) and shutil.disk_
 
 
 def pytest_collection_finish() -> None:
-    """What is imported and collected stays to the end: the collector of garbage need not look at it.
+    """What is imported and collected stays to the end: the collector of garbage need not look at it, nor come often.
 
     Long draws are compiled once Numba is there. So it is loaded now: it must not matter which file comes first.
     """
     import_module("numba")
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     gc.enable()

@@ -24,11 +24,16 @@ EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SMALLER = {  # what an example does as well with fewer rows, rounds or runs; `make docs` runs them as they are
     "plot_adult_income": {"rounds=50": "rounds=3", "test=5222": "test=42_000", "0.3, 1.0, 3.0, ": ""},
-    "plot_audit": {"rounds = [1, 3, 10, 30]": "rounds = [1, 10]"},
+    "plot_audit": {"rounds = [1, 3, 10, 30]": "rounds = [1, 10]", "runs=4000": "runs=400"},
     "plot_budgets": {"epsilon=0.4": "epsilon=0.7"},
     "plot_custom_algorithm": {"rounds=40, privacy=": "rounds=4, privacy="},
     "plot_four_hospitals": {"range(6)": "range(1)", "[0.5, 1, 2, 4, 8]": "[1, 4]"},
-    "plot_ten_hospitals": {"runs=5": "runs=2", "[0.1, 0.2, 0.5, 1.0, 2.0]": "[0.1, 2.0]"},
+    "plot_ten_hospitals": {
+        "np.arange(200, 1200, 100)": "np.arange(50, 300, 25)",
+        "runs=5": "runs=2",
+        "[-5:]": "[-2:]",
+        "[0.1, 0.2, 0.5, 1.0, 2.0]": "[0.1, 2.0]",
+    },
     "plot_two_companies": {
         "order[:40_000]": "order[:4_000]",
         "order[40_000:]": "order[-500:]",

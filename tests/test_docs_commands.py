@@ -16,6 +16,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from functools import cache
 from glob import glob
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from sottovoce.cli import demo
 from sottovoce.deploy import keys, setup_node, setup_server
 from sottovoce.deploy.lines import NodeLine
 from sottovoce.experiment.tables import to_toml
+from sottovoce.problems import data as datasets
 from sottovoce.report import style
 from tests.command_line import invoke
 from tests.experiment.test_experiment import tiny_tables, write_csv
@@ -52,6 +54,7 @@ SMALLER = {  # how a command starts that needs much time or a port, and words af
     r"(\.venv/bin/)?sottovoce server init": "--port {} --operator-port {}",
 }
 DOCS = [*PAGES, ROOT / "CONTRIBUTING.md"]
+ADULT = cache(datasets.adult)  # read once for all commands
 
 
 def sections(page: Path) -> list[tuple[str, list[str]]]:
@@ -166,6 +169,7 @@ def test_commands_run_as_printed(
     monkeypatch.setitem(demo.TABLES, "data", {**demo.TABLES["data"], "test": 40_000, "clients": 10})  # 5 222 rows
     monkeypatch.setattr(demo, "METHODS", demo.METHODS[:1])  # cli/test_cli.py has all of them
     monkeypatch.setattr(style, "image", lambda *_: b"a picture")  # report/ draws
+    monkeypatch.setitem(datasets.LOADERS, "adult", ADULT)
     for command in commands:
         line = command.split(" #")[0].removesuffix(STAYS)
         line = line.replace("-...", "-*")  # a page's word for the name that the last command said

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from sottovoce.algorithms import ALGORITHMS, MaskedMoments, Moments
 from sottovoce.core import codec
-from sottovoce.core.participation import Everyone, KOfN
+from sottovoce.core.participation import Everyone, KOfN, Participation
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.experiment.local import LocalClients
@@ -36,6 +37,15 @@ def run(name: str, mode: str, federation: Federation | None = None, **options: A
     return train(algorithm, federation or data(name), goal(), **(defaults | options))
 
 
+EVERYONE = Everyone()
+
+
+@cache
+def usual_run(name: str, mode: str, participation: Participation = EVERYONE) -> Any:
+    """Once for all tests that compare another run with it."""
+    return run(name, mode, participation=participation)
+
+
 def simulator(name: str, mode: str, engine: str = "numpy") -> LocalClients:
     algorithm = EVERY[name].algorithm
     parts = (algorithm, data(name), goal(), all_modes(algorithm)[mode], Everyone(), 6, Streams(11), None, engine)
@@ -52,7 +62,7 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_same_seed_same_run(name: str, mode: str) -> None:
-    first, second, other = run(name, mode), run(name, mode), run(name, mode, seed=12)
+    first, second, other = usual_run(name, mode), run(name, mode), run(name, mode, seed=12)
     assert np.array_equal(first.model, second.model)
     assert mode == "none" or not np.array_equal(first.model, other.model)
 
@@ -134,16 +144,16 @@ ENGINES = [(*case, engine) for case in MODES for engine in ("numpy", "kernel") i
 @pytest.mark.parametrize(("name", "mode", "engine"), ENGINES)
 def test_one_client_alone_equals_its_row_bit_for_bit(name: str, mode: str, engine: str) -> None:
     algorithm, together = EVERY[name].algorithm, simulator(name, mode, engine)
-    for i in (0, 3, 5):
-        alone = _alone(together, i)
+    apart = {i: _alone(together, i) for i in (0, 3, 5)}
+    for alone in apart.values():
         alone.start(algorithm)
-        fresh = simulator(name, mode, engine)
-        for k in (1, 2, 3):
-            down = algorithm.broadcast(algorithm.init_server(hub(fresh)), hub(fresh))
-            down = dataclasses.replace(down, **{f: v + 0.1 * k for f, v in codec.to_arrays(down).items()})
-            stacked = fresh.exchange(algorithm, down, np.ones(6, dtype=bool), k)
+    for k in (1, 2, 3):
+        down = algorithm.broadcast(algorithm.init_server(hub(together)), hub(together))
+        down = dataclasses.replace(down, **{f: v + 0.1 * k for f, v in codec.to_arrays(down).items()})
+        stacked = together.exchange(algorithm, down, np.ones(6, dtype=bool), k)
+        assert stacked is not None
+        for i, alone in apart.items():
             single = alone.exchange(algorithm, codec.rows(down, np.array([i])), np.ones(1, dtype=bool), k)
-            assert stacked is not None
             assert single is not None
             assert same(codec.rows(stacked.up, np.array([i])), single.up)
 
@@ -162,12 +172,12 @@ def _alone(together: LocalClients, i: int) -> LocalClients:
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_a_run_in_a_stack_equals_the_run_alone(name: str, mode: str) -> None:
-    stacked, alone = run(name, mode, runs=3), run(name, mode)
+    stacked, alone = run(name, mode, runs=3), usual_run(name, mode)
     assert stacked.model.shape == (3, 10 if name in VERTICAL else 4)
     assert np.array_equal(stacked.model[0], alone.model)
     assert mode == "none" or not np.array_equal(stacked.model[0], stacked.model[1])
     partial = run(name, mode, runs=3, participation=KOfN(3))
-    assert np.array_equal(partial.model[0], run(name, mode, participation=KOfN(3)).model)
+    assert np.array_equal(partial.model[0], usual_run(name, mode, KOfN(3)).model)
 
 
 def client_level(algorithm: Method) -> dict[str, Any]:
@@ -195,11 +205,21 @@ def test_noise_fades_with_the_budget(algorithm: Method, privacy: Any, participat
     For large ε the noise of one answer is about 1/√(2ε) of its sensitivity, which is in proportion to the bound that is
     enforced; over the answers of six rounds it adds up to some tens of that.
     """
-    options: dict[str, Any] = {"rounds": 6, "seed": 11, "engine": "numpy", "participation": participation}
     name, bound = algorithm.name, getattr(privacy, "bound", None) or privacy.clip or 1.0
-    noisy, plain = (train(algorithm, data(name), goal(), privacy=p, **options) for p in (privacy, NoPrivacy()))
+    noisy, plain = _model(algorithm, privacy, participation), _plain_model(algorithm, participation)
     tolerance = EVERY[name].tolerance + 100 * bound / np.sqrt(2 * HUGE)
-    np.testing.assert_allclose(noisy.model, plain.model, atol=tolerance, rtol=0)
+    np.testing.assert_allclose(noisy, plain, atol=tolerance, rtol=0)
+
+
+def _model(algorithm: Method, privacy: Any, participation: Participation) -> np.ndarray:
+    options: dict[str, Any] = {"rounds": 6, "seed": 11, "engine": "numpy", "participation": participation}
+    return train(algorithm, data(algorithm.name), goal(), privacy=privacy, **options).model
+
+
+@cache
+def _plain_model(algorithm: Method, participation: Participation) -> np.ndarray:
+    """The same for all modes."""
+    return _model(algorithm, NoPrivacy(), participation)
 
 
 def hub(place: LocalClients, answered: np.ndarray | None = None) -> Any:

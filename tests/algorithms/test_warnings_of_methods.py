@@ -19,7 +19,7 @@ from tests.cases import goal, small
 from tests.reference import optimum
 
 LEARNERS = (LED(step=1.0, local_steps=5), TAMUNA(step=1.0, local_steps=5))
-ROUNDS = 400
+ROUNDS = 250
 
 
 def again(*sets: tuple[int, ...]) -> Schedule:

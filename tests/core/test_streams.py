@@ -151,58 +151,58 @@ def test_normal_numbers_that_are_scaled_and_added_are_the_same_numbers(runs: int
         np.testing.assert_array_equal(added, plain * scales + exact)
 
 
-def test_what_was_compiled_is_found_again_by_its_options_alone(tmp_path: Path) -> None:
-    """With one place on disk for all, what was compiled first would be used for every other choice of constants."""
-    (tmp_path / "tiny.py").write_text(
-        "from numba import types\n"
-        "from sottovoce.core import compiling\n"
-        "def filling(number):\n"
-        "    def fill(x):\n"
-        "        for i in range(len(x)):\n"
-        "            x[i] = number\n"
-        "    return fill\n"
-        "def hits(number=0, **options):\n"
-        "    kernel = compiling.compile_for(types.void(types.float64[::1]), filling(number), **options)\n"
-        "    return len(kernel.stats.cache_hits)\n"
-        "print(hits(), hits(1), hits(fastmath={'nsz', 'arcp', 'contract'}))\n"
-    )
-    command, env = [sys.executable, "tiny.py"], os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    said = [
-        subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout.split()
-        for _ in range(2)
-    ]
-    assert said == [["0"] * 3, ["1"] * 3]
-
-
-COMPILED = "from numba import njit\n@njit\ndef inner():\n    return {}\n@njit\ndef borrowed():\n    return inner()\n"
-INTRINSIC = """
-from numba import types
+HELPER = """
+from numba import njit, types
 from numba.extending import intrinsic
+@njit
+def inner():
+    return {0}
+@njit
+def called():
+    return inner()
 @intrinsic
-def borrowed(typing_context):
-    return types.int64(), lambda context, builder, signature, given: context.get_constant(types.int64, {})
+def inserted(typing_context):
+    return types.int64(), lambda context, builder, signature, given: context.get_constant(types.int64, {0})
+"""
+OWN = """
+import numpy as np
+from numba import types
+from helper import called, inserted
+from sottovoce.core import compiling
+def filling(number):
+    def fill(x):
+        x[0] = number
+    return fill
+def with_called(x):
+    x[0] = called()
+def with_inserted(x):
+    x[0] = inserted()
+def tell(function, **options):
+    kernel, x = compiling.compile_for(types.void(types.float64[::1]), function, **options), np.zeros(1)
+    kernel(x)
+    print(len(kernel.stats.cache_hits), int(x[0]), end="; ")
+tell(filling(5))
+tell(filling(6))
+tell(filling(5), fastmath={"nsz", "arcp", "contract"})
+tell(with_called)
+tell(with_inserted)
 """
 
 
-@pytest.mark.parametrize("helper", [COMPILED, INTRINSIC])
-def test_what_was_compiled_is_not_found_again_once_a_file_that_it_borrows_from_has_changed(
-    tmp_path: Path, helper: str
-) -> None:
-    """Numba looks at the date of the function's own file alone: a mended clamp in another file would not be used."""
-    (tmp_path / "own.py").write_text(
-        "import numpy as np\n"
-        "from numba import types\n"
-        "from helper import borrowed\n"
-        "from sottovoce.core import compiling\n"
-        "def fill(x):\n"
-        "    x[0] = borrowed()\n"
-        "kernel, x = compiling.compile_for(types.void(types.float64[::1]), fill), np.zeros(1)\n"
-        "kernel(x)\n"
-        "print(len(kernel.stats.cache_hits), int(x[0]))\n"
-    )
+def test_what_was_compiled_is_found_again_if_and_only_if_it_is_the_same(tmp_path: Path) -> None:
+    """By what it was made with, as constants or options, and by all files that it borrows from.
+
+    With one place on disk for all, what was compiled first would be used for every other choice of constants. And Numba
+    looks at the date of the function's own file alone: a mended clamp in another file would not be used.
+    """
+    (tmp_path / "own.py").write_text(OWN)
     command, env = [sys.executable, "own.py"], os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     said: list[str] = []
     for number in (1, 1, 22):
-        (tmp_path / "helper.py").write_text(helper.format(number))
+        (tmp_path / "helper.py").write_text(HELPER.format(number))
         said.append(subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout)
-    assert said == ["0 1\n", "1 1\n", "0 22\n"]
+    assert said == [
+        "0 5; 0 6; 0 5; 0 1; 0 1; ",
+        "1 5; 1 6; 1 5; 1 1; 1 1; ",
+        "1 5; 1 6; 1 5; 0 22; 0 22; ",
+    ]

@@ -110,7 +110,7 @@ MUTANTS = (
         "node-forgets-charges",
         "A node charges a ledger that it forgets.",
         _NODE,
-        "return PacedLedgers(self._recent, self.limits, Budget(*budget), ask.experiment)",
+        "return OwnerLedgers([ledger], Budget(*budget), ask.experiment)",
         "from sottovoce.ledger.memory import MemoryLedger; return MemoryLedger(Budget(*budget), (1,))  # type: ignore",
         near("deploy/test_node", "budget_is_for_life"),
         blind=_DEPLOYED,

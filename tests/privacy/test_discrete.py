@@ -31,7 +31,7 @@ from sottovoce.privacy.accounting.discrete import (
 )
 from sottovoce.privacy.accounting.gaussian import gaussian_delta
 from sottovoce.privacy.calibration import AnswerShape
-from sottovoce.privacy.events import Event, GridEvent, pack_event, unpack_event
+from sottovoce.privacy.events import Event, GridEvent, make_event, pack_event
 
 GRID = 2**24 + 1
 POISSON: dict[str, Any] = {"sampling": "poisson", "relation": "add-remove", "rate": 0.03}
@@ -429,7 +429,7 @@ def test_what_no_answer_can_be_is_refused(wrong: dict[str, Any], rule: str) -> N
 def test_an_event_survives_json() -> None:
     events: list[Event] = [grid_event(40.0, contributors=3, row_bound=2.5), Event("discrete-gaussian", 40.0)]
     for event in events:
-        again = unpack_event(json.loads(json.dumps(pack_event(event))))
+        again = make_event(**json.loads(json.dumps(pack_event(event))))
         assert again == event
         assert type(again) is type(event)
     assert events[0] != Event("discrete-gaussian", 40.0, row_bound=2.5)

@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -18,12 +18,12 @@ import sklearn.datasets
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, maxabs_scale, normalize
 
 from sottovoce.core.check import InvalidInput, MissingData
 from sottovoce.problems import data as datasets
 from sottovoce.problems.data import sources, uci_adult
 
+preprocessing: Any = import_module("sklearn.preprocessing")  # pyright would read all of it for its types
 CATEGORICAL = [1, 3, 5, 6, 7, 8, 9, 13]
 NUMERIC = [0, 2, 4, 10, 11, 12]
 MADELON_FILES = [f"extra/madelon_{part}" for part in ("train.data", "train.labels", "valid.data", "valid.labels")]
@@ -119,8 +119,9 @@ def test_raw_adult_has_the_published_counts(raw: dict[str, np.ndarray]):
 
 def test_one_hot_agrees_with_scikit_learn(raw: dict[str, np.ndarray], one_hot: datasets.Dataset):
     table = _complete(raw, "adult.data", "adult.test")
-    encoder = OneHotEncoder(sparse_output=False).fit(table[:, CATEGORICAL])
-    scaled = np.hstack([maxabs_scale(table[:, NUMERIC].astype(float)), encoder.transform(table[:, CATEGORICAL])])
+    encoder = preprocessing.OneHotEncoder(sparse_output=False).fit(table[:, CATEGORICAL])
+    numbers = preprocessing.maxabs_scale(table[:, NUMERIC].astype(float))
+    scaled = np.hstack([numbers, encoder.transform(table[:, CATEGORICAL])])
     levels = encoder.get_feature_names_out([uci_adult.COLUMNS[c] for c in CATEGORICAL])
     names = [uci_adult.COLUMNS[c] for c in NUMERIC] + [str(level) for level in levels]
     order = [names.index(name.replace("=", "_")) for name in one_hot.feature_names]
@@ -130,7 +131,7 @@ def test_one_hot_agrees_with_scikit_learn(raw: dict[str, np.ndarray], one_hot: d
     assert sorted(order) == list(range(104))
     assert one_hot.X.flags.c_contiguous
     assert one_hot.X.dtype == np.float64
-    np.testing.assert_allclose(one_hot.X, np.asarray(normalize(scaled))[:, order], rtol=1e-13)
+    np.testing.assert_allclose(one_hot.X, np.asarray(preprocessing.normalize(scaled))[:, order], rtol=1e-13)
     np.testing.assert_array_equal(one_hot.y, np.where(_rich(table), 1.0, -1.0))
     assert (one_hot.y > 0).sum() == 11208
 
@@ -149,8 +150,8 @@ def test_ranks_agree_with_scikit_learn(raw: dict[str, np.ndarray], ranks: datase
     table = _complete(raw, "adult.test", "adult.data")
     expected = np.empty((45222, 14))
     expected[:, NUMERIC] = table[:, NUMERIC].astype(float)
-    expected[:, CATEGORICAL] = OrdinalEncoder().fit_transform(table[:, CATEGORICAL])
-    np.testing.assert_allclose(ranks.X, np.asarray(normalize(expected, axis=0)), rtol=1e-11)
+    expected[:, CATEGORICAL] = preprocessing.OrdinalEncoder().fit_transform(table[:, CATEGORICAL])
+    np.testing.assert_allclose(ranks.X, np.asarray(preprocessing.normalize(expected, axis=0)), rtol=1e-11)
     np.testing.assert_allclose(np.linalg.norm(ranks.X, axis=0), 1.0, rtol=1e-11)
     np.testing.assert_array_equal(ranks.y, np.where(_rich(table), 1.0, -1.0))
     assert ranks.feature_names == uci_adult.COLUMNS

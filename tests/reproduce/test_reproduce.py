@@ -3,9 +3,9 @@
 import json
 import os
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from sottovoce.reproduce import (
     sources,
     verdicts,
 )
+from sottovoce.reproduce import trials as trials_
 from sottovoce.reproduce.experiment import Cell, Claim, Columns, Experiment, Finding, Panel, Sweep, Table, every
 from sottovoce.reproduce.groups import Mean, mean
 from sottovoce.reproduce.registry import EXPERIMENTS
@@ -44,8 +45,15 @@ from sottovoce.reproduce.verdicts import falls, highest, lowest, rises
 BY_DATA = sorted(EXPERIMENTS, key=lambda name: name.replace("noise-", ""))  # read once for those that share it
 OTHERS = set(comparison.METHODS) - {comparison.OURS}
 HERE = Path(__file__).parents[3] / "shared" / "data"
-LESS = {"datasets": 1, "epochs": 1, "last": 4, "most": 4, "partitions": 1, "rounds": 4}  # where no claim is judged
-ENOUGH = {  # where some are, and tell as clearly after fewer rounds
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+FEWER = 5  # every fifth row of Adult will do
+WHOLE = ("dp-admm-figure-6", "fedspd-dp")  # where a claim or the noise is about clients as large as the paper's
+# Where no claim is judged.
+LESS = {"datasets": 1, "epochs": 1, "last": 4, "most": 4, "partitions": 1, "rounds": 4, "trials": 2}
+ENOUGH = {  # where claims are judged, and tell as clearly after fewer rounds
+    "dp-admm-figure-1": {"rounds": 10, "trials": 6},
+    "dp-admm-figure-4": {"rounds": 10, "trials": 6},
+    "dp-admm-figure-6": {"rounds": 10, "trials": 4},
     "fed-plt-figure-2": {"rounds": 100},
     "fed-plt-table-4": {"rounds": 24},
 }
@@ -645,11 +653,34 @@ def even_quicker(quick: bool, cells: Callable[[bool], Sequence[Cell]], most: Map
     ]
 
 
+@pytest.fixture(scope="module")
+def take_every() -> Iterator[Callable[[int], None]]:
+    """Experiments see every so many rows of Adult; they are kept for this file alone."""
+    whole, step = cache(datasets.adult), 1
+
+    def some(encoding: str) -> datasets.Dataset:
+        adult = whole(encoding)
+        return replace(adult, X=np.ascontiguousarray(adult.X[::step]), y=adult.y[::step].copy())
+
+    def take(every: int) -> None:
+        nonlocal step
+        if every != step:
+            trials_.encoded.cache_clear()
+            trials_.federation.cache_clear()
+        step = every
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "adult", some)
+        yield take
+    take(0)
+
+
 @pytest.mark.parametrize("name", BY_DATA)
-def test_quick(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take_every: Callable[[int], None]) -> None:
     """Runs and is drawn, and the claims that quick sizes can tell hold; `test_command` writes pictures."""
     monkeypatch.setattr(figure.style, "image", lambda _, kind: kind.encode())
     monkeypatch.setattr(ConstrainedLayoutEngine, "execute", lambda *_: None)  # all is drawn, wherever it stands
+    take_every(1 if name.startswith(WHOLE) else FEWER)
     experiment = EXPERIMENTS[name]
     if experiment.needs and datasets.FOLDER_VARIABLE not in os.environ:
         if not HERE.is_dir():
@@ -815,24 +846,37 @@ def test_made_up_rows_have_the_stated_shape() -> None:
     assert rows.sizes.min() >= 20
 
 
+@pytest.fixture
+def judged_once(monkeypatch: pytest.MonkeyPatch) -> dict[str, page.Done]:
+    """The committed data, judged once for all tests of them."""
+    done = _committed()
+    monkeypatch.setattr(page, "_done", lambda *_: done)
+    return done
+
+
+@cache
+def _committed() -> dict[str, page.Done]:
+    return page._done(EXPERIMENTS, RESULTS)
+
+
+@pytest.mark.usefixtures("judged_once")
 def test_the_committed_page_is_that_of_the_committed_data() -> None:
-    results = Path(__file__).parents[2] / "docs" / "results"
-    assert page.path(results).read_text(encoding="utf-8") == page.text(EXPERIMENTS, results)
+    assert page.path(RESULTS).read_text(encoding="utf-8") == page.text(EXPERIMENTS, RESULTS)
 
 
-def test_what_is_not_the_same_has_a_reason() -> None:
-    results = Path(__file__).parents[2] / "docs" / "results"
-    for name, experiment in EXPERIMENTS.items():
-        table, quick = runner.read(results / f"{name}.parquet")
-        for verdict in page.verdicts(experiment, table, robust_only=quick):
+def test_what_is_not_the_same_has_a_reason(judged_once: dict[str, page.Done]) -> None:
+    assert judged_once.keys() == EXPERIMENTS.keys()
+    for name, done in judged_once.items():
+        for verdict in done.rows:
             assert verdict.same or verdict.in_order or verdict.why, f"{name}: {verdict.says}: {verdict.measured}"
             assert "not tested" not in verdict.why
 
 
+@pytest.mark.usefixtures("judged_once")
 def test_the_readme_has_the_page_s_table() -> None:
     """`python -m sottovoce.reproduce.page` writes both."""
-    root = Path(__file__).parents[2]
-    assert page.summary(EXPERIMENTS, root / "docs" / "results") in (root / "README.md").read_text(encoding="utf-8")
+    readme = Path(__file__).parents[2] / "README.md"
+    assert page.summary(EXPERIMENTS, RESULTS) in readme.read_text(encoding="utf-8")
 
 
 def test_the_table_is_written_into_the_readme(tmp_path: Path) -> None:

@@ -99,11 +99,14 @@ def rates(
             largest = squares + np.sqrt(np.maximum(squares**2 - 4 * a**2, 0))  # the determinant is −a
             return np.sqrt(largest / 2).max(axis=-1, keepdims=True)
 
-        least, most = np.full(low.shape, -20.0), np.full(low.shape, 10.0)
-        for _ in range(40):  # the norm is convex in the logarithm of the weight: search by thirds
+        def closer(least: Array, most: Array) -> tuple[Array, Array]:
             third = (most - least) / 3
             lower = norm(least + third) < norm(most - third)
-            least, most = np.where(lower, least, least + third), np.where(lower, most - third, most)
+            return np.where(lower, least, least + third), np.where(lower, most - third, most)
+
+        least, most = np.full(low.shape, -20.0), np.full(low.shape, 10.0)
+        for _ in range(40):  # the norm is convex in the logarithm of the weight: search by thirds
+            least, most = closer(least, most)
         factors = norm(least)[:, 0]
     return np.where(np.isfinite(factors), factors, np.inf)
 

@@ -15,7 +15,7 @@ from sottovoce.deploy.wire import Status, printable
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.histories import MOST_KINDS, Counted, History, Stated, unpack_rows
 from sottovoce.privacy import accounting
-from sottovoce.privacy.events import Event, unpack_event
+from sottovoce.privacy.events import Event, make_event
 from sottovoce.privacy.guarantee import Statement
 from sottovoce.privacy.modes import PrivacyMode
 
@@ -57,7 +57,7 @@ def _checked(status: Status, delta: float, name: str) -> History:
 def _counts(text: str) -> Counted:
     """How often it answered what, where its ledger has too many rows for a message."""
     try:
-        spent = {unpack_event(packed): int(count) for packed, count in json.loads(text)}
+        spent = {make_event(**packed): int(count) for packed, count in json.loads(text)}
         history = Counted.of(spent)
         fault = history.fault() or ("" if len(spent) <= MOST_KINDS else "it has too many kinds of answers")
     except (SottovoceError, ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -26,7 +26,7 @@ from sottovoce.core.check import SottovoceError
 from sottovoce.core.files import sync_folder
 from sottovoce.core.plain import Json
 from sottovoce.ledger.budget import Budget, LedgerError, Standing
-from sottovoce.privacy.events import Event, unpack_event
+from sottovoce.privacy.events import Event, make_event
 
 VERSION = 3  # of the format; a ledger of another one is refused
 HOW_TO_FIX = (
@@ -64,7 +64,7 @@ class Entry(NamedTuple):
     @property
     def event(self) -> Event:
         """What a charge was for."""
-        return unpack_event(json.loads(self.details)["event"])
+        return make_event(**json.loads(self.details)["event"])
 
     @property
     def purpose(self) -> str:
@@ -139,7 +139,7 @@ class Chain:
     def _changes(self, kind: str, details: Json) -> Json:
         """The fields that a row of this kind changes."""
         if kind == "charge" and self.sequence >= 0:
-            event = unpack_event(details["event"])
+            event = make_event(**details["event"])
             return {"spent": {**self.spent, event: self.spent.get(event, 0) + 1}}
         budget = Budget(details["epsilon"], details["delta"])
         if kind == "budget" and self.sequence >= 0:

@@ -36,7 +36,7 @@ from sottovoce.core import check
 from sottovoce.ledger import chain, store
 from sottovoce.ledger.budget import Budget, LedgerError, Standing
 from sottovoce.ledger.chain import HOW_TO_FIX, AlreadyCharged, BrokenLedger, Chain, Entry, Head
-from sottovoce.privacy.events import Event, pack_event, unpack_event
+from sottovoce.privacy.events import Event, make_event, pack_event
 
 Address = str | os.PathLike[str]
 _LARGEST = 2**63 - 1  # what an SQLite integer holds
@@ -160,7 +160,7 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
         """What was charged in one run, and how often; however many answers those are, it takes no longer to read."""
         with self._locked():
             charged = store.charged_in(self._connection, run)
-        return [(unpack_event(json.loads(text)["event"]), count) for text, count in charged]
+        return [(make_event(**json.loads(text)["event"]), count) for text, count in charged]
 
     def stale(self) -> bool:
         """Whether it must be opened again: it was closed, its file replaced, or this process forked off."""

@@ -24,7 +24,7 @@ from typing import get_args
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.ledger.chain import Entry, link
-from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, pack_event, unpack_event
+from sottovoce.privacy.events import Event, Mechanism, Relation, Sampling, make_event, pack_event
 
 MOST_CHARACTERS = 2**19  # of the rows that a client reports, packed
 _MOST_BYTES = 2**25  # of the same, unpacked
@@ -181,7 +181,7 @@ def _read_row(packed: Json) -> Entry:
 
 def known_event(packed: Json) -> Event:
     """An event of a known kind, with numbers about batches only if it draws such batches."""
-    event = unpack_event(packed)
+    event = make_event(**packed)
     kinds = (event.mechanism, Mechanism), (event.sampling, Sampling), (event.relation, Relation)
     known = all(name in get_args(kind) for name, kind in kinds)
     batches = {"full": (1.0, 0, 0), "poisson": (event.rate, 0, 0), "fixed-size": (1.0, event.batch, event.size)}

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sottovoce.core import check
 from sottovoce.ledger.budget import Budget, Standing
 from sottovoce.ledger.histories import Counted
-from sottovoce.privacy.events import Event, pack_event, unpack_event
+from sottovoce.privacy.events import Event, make_event, pack_event
 
 _UNKNOWN = -1  # a cap that has to be computed (again)
 Clients = NDArray[np.integer] | None  # None: all
@@ -118,7 +118,7 @@ class MemoryLedger:
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what `state` gave; what was counted here since is forgotten."""
-        events = [unpack_event(json.loads(str(text))) for text in state["events"]]
+        events = [make_event(**json.loads(str(text))) for text in state["events"]]
         counts = np.asarray(state["counts"])
         fits = counts.shape == (len(events), *self.shape) and counts.dtype.kind in "iu" and bool((counts >= 0).all())
         rule = f"a state with {len(events)} kinds of event must hold counts >= 0 of shape {(len(events), *self.shape)}"

@@ -40,8 +40,8 @@ class Event:
         The neighbouring relation of the sensitivity. Epsilons under different relations cannot be added, so
         accountants refuse to mix them.
     row_bound
-        The sensitivity holds if no row, and no row of a neighbour, is longer than this. 0: it holds for all rows. It does
-        not change the cost; guarantees name it.
+        The sensitivity holds if no row, and no row of a neighbour, is longer than this. 0: it holds for all rows. It
+        does not change the cost; guarantees name it.
     """
 
     mechanism: Mechanism
@@ -122,13 +122,8 @@ def contributors_of(event: Event) -> int:
 
 
 def pack_event(event: Event) -> dict[str, object]:
-    """The event as plain numbers and text, for JSON; `unpack_event` undoes it exactly."""
+    """The event as plain numbers and text, for JSON; `make_event` undoes it exactly."""
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in asdict(event).items()}
-
-
-def unpack_event(packed: Mapping[str, object]) -> Event:
-    """The event of these numbers. The first format did not keep `row_bound`: then it is not known."""
-    return make_event(**{"row_bound": None, **packed})
 
 
 def make_event(**fields: object) -> Event:

@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 
 class Markup(str):
@@ -44,6 +45,7 @@ def _lines(text: str) -> Markup:
     return Markup("<br>".join(html.escape(line) for line in text.split("\n")))
 
 
+@lru_cache(maxsize=4)  # the script that draws charts has 4 MB
 def script(code: str) -> Markup:
     """Code of our own."""
     assert "</script" not in code.lower()
@@ -58,6 +60,7 @@ def data(name: str, value: object) -> Markup:
     return Markup(f'<script type="application/json" id="{html.escape(name)}">{text}</script>')
 
 
+@lru_cache(maxsize=4)
 def allowed(code: str) -> str:
     """How a content security policy names this script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import Floats
+from sottovoce.core.arrays import Floats, Integers
 from sottovoce.core.clipping import shorten_rows
 from sottovoce.problems.data.dataset import Dataset, encoded
 from sottovoce.problems.data.sources import Source, bundled
@@ -28,8 +28,9 @@ def adult(encoding: str = "schema") -> Dataset:
     """
     check.one_of("adult", "encoding", encoding, ENCODINGS)
     files = ("adult.test", "adult.data") if encoding == "ranks" else ("adult.data", "adult.test")
-    rows = all_rows if encoding == "classes" else complete_rows
-    *columns, incomes = zip(*(row for file in files for row in rows(file)), strict=True)
+    lines = (line for file in files for line in _lines(file) if encoding == "classes" or "?" not in line)
+    entries = ", ".join(lines).split(", ")
+    *columns, incomes = (entries[number :: len(COLUMNS) + 1] for number in range(len(COLUMNS) + 1))
     rich = np.array([income.startswith(">") for income in incomes])
     X, names, schema = _encoded(encoding, columns)
     y = rich.astype(np.int64) if encoding == "classes" else np.where(rich, 1.0, -1.0)
@@ -37,7 +38,7 @@ def adult(encoding: str = "schema") -> Dataset:
     return SOURCE.dataset(X, y, names, encoding, row_bound=bound, schema=schema)
 
 
-def _encoded(encoding: str, columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ...], Schema | None]:
+def _encoded(encoding: str, columns: list[list[str]]) -> tuple[Floats, tuple[str, ...], Schema | None]:
     if encoding == "schema":
         return encoded("adult", dict(zip(COLUMNS, columns, strict=True)))
     if encoding == "ranks":
@@ -45,22 +46,22 @@ def _encoded(encoding: str, columns: list[tuple[str, ...]]) -> tuple[Floats, tup
     return *(_standardised(columns) if encoding == "classes" else _one_hot(columns)), None
 
 
-def all_rows(file: str) -> list[list[str]]:
+def _lines(file: str) -> list[str]:
     """The digest of the file is known, so its lines need no further check."""
-    return [line.split(", ") for line in bundled(SOURCE, file).split("\n") if line and line[0] != "|"]
+    return [line for line in bundled(SOURCE, file).split("\n") if line and line[0] != "|"]
 
 
 def complete_rows(file: str) -> list[list[str]]:
     """Rows without '?'."""
-    return [row for row in all_rows(file) if "?" not in row]
+    return [line.split(", ") for line in _lines(file) if "?" not in line]
 
 
-def _one_hot(columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ...]]:
+def _one_hot(columns: list[list[str]]) -> tuple[Floats, tuple[str, ...]]:
     X, names = _numbers_and_levels(dict(zip(COLUMNS, columns, strict=True)))
     return np.ascontiguousarray(shorten_rows(X / X.max(axis=0), 1.0)), names
 
 
-def _standardised(columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ...]]:
+def _standardised(columns: list[list[str]]) -> tuple[Floats, tuple[str, ...]]:
     """Without `fnlwgt` and `education`; '?' is the most frequent level; the first level of an attribute has no column.
     Mean and deviation of a column are those of the training rows."""
     kept = dict(zip(COLUMNS, columns, strict=True))
@@ -68,29 +69,39 @@ def _standardised(columns: list[tuple[str, ...]]) -> tuple[Floats, tuple[str, ..
     for name, column in kept.items():
         if "?" in column:
             usual = max(sorted(set(column)), key=column[:TRAINING].count)
-            kept[name] = tuple(usual if entry == "?" else entry for entry in column)
+            kept[name] = [usual if entry == "?" else entry for entry in column]
     X, names = _numbers_and_levels(kept, first=1)
     return np.ascontiguousarray((X - X[:TRAINING].mean(axis=0)) / X[:TRAINING].std(axis=0)), names
 
 
-def _numbers_and_levels(columns: dict[str, tuple[str, ...]], first: int = 0) -> tuple[Floats, tuple[str, ...]]:
+def _numbers_and_levels(columns: dict[str, list[str]], first: int = 0) -> tuple[Floats, tuple[str, ...]]:
     """A column for each number, and one of zeros and ones for each level of an attribute from the `first` on."""
     blocks: list[Floats] = []
     names: list[str] = []
     for name, column in columns.items():
         if name in NUMERIC:
-            blocks.append(np.array(column, dtype=np.float64)[:, None])
+            blocks.append(_parsed(column)[:, None])
             names.append(name)
         else:
-            levels, ranks = np.unique(column, return_inverse=True)
+            levels, ranks = _ranked(column)
             blocks.append(np.eye(len(levels))[ranks][:, first:])
             names.extend(f"{name}={level}" for level in levels[first:])
     return np.hstack(blocks), tuple(names)
 
 
-def _ranks(columns: list[tuple[str, ...]]) -> Floats:
+def _ranks(columns: list[list[str]]) -> Floats:
     numbers = [
-        np.array(column if name in NUMERIC else np.unique(column, return_inverse=True)[1], dtype=np.float64)
+        _parsed(column) if name in NUMERIC else _ranked(column)[1].astype(np.float64)
         for name, column in zip(COLUMNS, columns, strict=True)
     ]
     return np.ascontiguousarray(np.column_stack([column / np.linalg.norm(column) for column in numbers]))
+
+
+def _parsed(column: list[str]) -> Floats:
+    return np.fromiter(map(float, column), np.float64, len(column))  # an array of texts would be made first
+
+
+def _ranked(column: list[str]) -> tuple[list[str], Integers]:
+    levels = sorted(set(column))
+    rank = {level: k for k, level in enumerate(levels)}
+    return levels, np.fromiter(map(rank.__getitem__, column), np.int64, len(column))
