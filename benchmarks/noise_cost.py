@@ -24,7 +24,7 @@ from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.node import Node
 from sottovoce.deploy.remote import Remote, TooFewAnswers
 from sottovoce.deploy.wire import Ask
-from sottovoce.experiment.tables import describe, to_toml
+from sottovoce.experiment.tables import describe_task, to_toml
 from sottovoce.experiment.task import Task
 from sottovoce.privacy import discrete_noise
 from sottovoce.privacy.discrete_gaussian import draw, draw_rows
@@ -46,7 +46,8 @@ def answers_of_a_node(home: Path) -> Callable[[], None]:
     (home / "node.toml").write_text(to_toml({"node": {"name": "one"}, "data": data, "limits": limits}))
     privacy = sv.Proven(1e3, 1e-5, 1.0, noise="secure")
     federation = sv.Federation.from_clients([(X, y)], names=("one",), row_bound=1.0)
-    tables: Any = describe(Task(sv.DPSGD(), sv.Objective(sv.Logistic(), sv.L2(1e-3)), privacy), federation, "numpy")
+    task = Task(sv.DPSGD(), sv.Objective(sv.Logistic(), sv.L2(1e-3)), privacy)
+    tables: Any = {"data": federation.to_table(), **describe_task(task), "run": {"engine": "numpy"}}
     tables["run"] |= {"rounds": 10 * TURNS, "seed": 0}
     tables["clients"] = {"names": ["one"], "columns": COUNT, "row_bound": 1.0, "least": 1, "deadline": 60, "wait": 60}
     tables.pop("data")

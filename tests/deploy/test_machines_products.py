@@ -24,9 +24,9 @@ def test_real_nodes_have_the_simulators_numbers(tmp_path: Path, n: int) -> None:
         said = machines.run(machines.app("products", made)).end()
         ids = [str(SAMPLES + each) for each in (5, 0, 11)]
         (tmp_path / "ids.txt").write_text("\n".join(ids))
-        asked = tmp_path / "ids.txt", tmp_path / "predictions.csv"
-        runs, name = machines.folder / "runs" / "products", machines.experiment
-        write(machines.folder / "predict", to_toml(made.tables), runs, None, name, asked)
+        runs = machines.folder / "runs" / "products"
+        asked = {"ids": str(tmp_path / "ids.txt"), "predictions": str(tmp_path / "predictions.csv")}
+        write(machines.folder / "predict", to_toml(made.tables), runs, experiment=machines.experiment, **asked)
         predicted = machines.run(machines.folder / "predict").end()
         got, receipts = machines.result("products"), machines.receipts()
     same = simulated(made, files)
