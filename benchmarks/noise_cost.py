@@ -45,12 +45,9 @@ def answers_of_a_node(home: Path) -> Callable[[], None]:
     limits = {"epsilon": 1e3, "delta": 1e-5, "algorithms": ["dp-sgd"], "losses": ["logistic"]}
     (home / "node.toml").write_text(to_toml({"node": {"name": "one"}, "data": data, "limits": limits}))
     privacy = sv.Proven(1e3, 1e-5, 1.0, noise="secure")
-    federation = sv.Federation.from_clients([(X, y)], names=("one",), row_bound=1.0)
     task = Task(sv.DPSGD(), sv.Objective(sv.Logistic(), sv.L2(1e-3)), privacy)
-    tables: Any = {"data": federation.to_table(), **describe_task(task), "run": {"engine": "numpy"}}
-    tables["run"] |= {"rounds": 10 * TURNS, "seed": 0}
+    tables: Any = describe_task(task) | {"run": {"engine": "numpy", "rounds": 10 * TURNS, "seed": 0}}
     tables["clients"] = {"names": ["one"], "columns": COUNT, "row_bound": 1.0, "least": 1, "deadline": 60, "wait": 60}
-    tables.pop("data")
     made, post = Deployment.build(tables, "run.toml"), _Listens()
     remote = Remote(made, "ab" * 16, post, np.array([RECORDS]))
     with suppress(TooFewAnswers):

@@ -33,7 +33,7 @@ def test_real_nodes_have_the_simulators_numbers(tmp_path: Path, n: int) -> None:
     assert np.array_equal(got.model, same.model), said
     assert np.array_equal(got.sums, same.sums), said  # type: ignore[attr-defined]
     assert receipts == [1] * n, "scores are charged to nobody"
-    with asked[1].open() as file:
+    with (tmp_path / "predictions.csv").open() as file:
         rows = list(csv.DictReader(file))
     scores = got.scores([part[[5, 0, 11]] for part in new_samples(n)])
     assert [row["id"] for row in rows] == ids, predicted
