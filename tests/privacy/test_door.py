@@ -177,11 +177,11 @@ def test_secure_answers_are_the_clipped_mean_plus_noise(mechanism: Any) -> None:
     measured = np.concatenate(
         [(loud_site.f.grad(w) - seeded) / loud.f.noise_std for loud_site in _many(mechanism, delta)]
     )
-    assert measured.std() == pytest.approx(1.0, rel=0.12)
+    assert measured.std() == pytest.approx(1.0, rel=0.2)  # six standard errors, of 1200 Laplace numbers
 
 
 def _many(mechanism: Any, delta: float) -> list[Site]:
-    return [_site(DPSGD(), sv.Proven(1.0, delta, 0.4, mechanism=mechanism, noise="secure")) for _ in range(25)]
+    return [_site(DPSGD(), sv.Proven(1.0, delta, 0.4, mechanism=mechanism, noise="secure")) for _ in range(50)]
 
 
 def parts(thing: Any) -> list[Any]:
