@@ -261,7 +261,7 @@ def _test_set(clients: Clients, task: Task, schema: Schema | None = None) -> tup
     loss = task.objective.loss
     if schema is not None:
         X, codes, _ = schema.encode(Path(clients.test), owners=False)
-        return X, loss.check_labels(coded_labels(schema, codes, loss)[0])
+        return X, loss.check_labels(coded_labels(schema, codes, loss))
     X, texts, _ = read_csv(Path(clients.test), clients.label, "")
     fits = X.shape[1] == clients.columns
     check.require(fits, Path(clients.test).name, f"must have {clients.columns} columns besides the label", X.shape[1])
