@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from sottovoce.cli import run
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.toml import to_toml
 from sottovoce.experiment.source import Source
+from sottovoce.experiment.store import Checkpoints
 from tests.cli.test_cli import call
 
 X, Y = np.array([[123.456, 7.0], [1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.array([1, -1, 1, -1])
@@ -89,3 +92,26 @@ def test_a_run_that_is_ended_leaves_no_empty_folder(tmp_path: Path) -> None:
     process.communicate(timeout=60)
     left = sorted(path.name for path in tmp_path.glob("out/*"))
     assert left == ["checkpoint.npz", "config.toml"] or not (tmp_path / "out").exists()
+
+
+def test_a_request_to_end_that_python_drops_ends_the_run_after_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that is raised in a callback of a weak reference is dropped; so is one that a signal raises there."""
+
+    class Thing: ...
+
+    def dropped(round_: object, *rest: object) -> None:
+        thing = Thing()
+        callback = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+        del thing
+        assert callback() is None
+
+    monkeypatch.setattr(Checkpoints, "__call__", dropped)
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    tables = {"data": {"name": "heart", "clients": 4}, "objective": {"loss": "logistic"},
+              "algorithm": {"name": "dp-sgd"}, "privacy": {"mode": "none"}, "run": {"rounds": 5}}  # fmt: skip
+    (tmp_path / "run.toml").write_text(to_toml(tables))
+    with pytest.raises(KeyboardInterrupt):
+        run.run(tmp_path / "run.toml", out=tmp_path / "out", quiet=True)
+    assert not (tmp_path / "out").exists()

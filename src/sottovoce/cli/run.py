@@ -1,6 +1,7 @@
 """`sottovoce run`."""
 
 import shlex
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,8 +51,8 @@ def run(
         check.require(alone, "run", "--resume takes everything from its folder; give it alone")
         saved.must_be_unfinished(resume)
         experiment, folder = run_file.load(resume / store.CONFIG), nullcontext(resume)
-    with terminal.ended_like_ctrl_c(), folder as path:
-        result = _train(experiment, path, resume is not None, every, quiet)
+    with terminal.ended_like_ctrl_c() as ended, folder as path:
+        result = _train(experiment, path, resume is not None, every, quiet, ended)
     plain = {"folder": str(path), **store.summary(result)}
     plain["not_released"] = sorted(private_columns(result) & result.history.columns.keys())
     plain["guarantee"] = result.guarantee.to_dict()
@@ -61,7 +62,9 @@ def run(
     terminal.show(as_json, quiet, plain, [str(path)], lambda: _print(result, plain))
 
 
-def _train(experiment: "Experiment", path: Path, resumed: bool, every: float, quiet: bool) -> "Result":
+def _train(
+    experiment: "Experiment", path: Path, resumed: bool, every: float, quiet: bool, ended: Callable[[], bool]
+) -> "Result":
     """Train and save, with checkpoints on the way."""
     from sottovoce.core.check import BudgetSpent
     from sottovoce.experiment import saved, store
@@ -80,6 +83,8 @@ def _train(experiment: "Experiment", path: Path, resumed: bool, every: float, qu
 
             def after_round(checkpoint: "Checkpoint") -> None:
                 keep(checkpoint)
+                if ended():
+                    raise KeyboardInterrupt
                 progress(experiment.task.algorithm.name, checkpoint.k, rounds)
 
             result = experiment.train(after_round, last)

@@ -118,20 +118,27 @@ def output_folder(out: Path | None, name: str) -> AbstractContextManager[Path]:
 
 
 @contextmanager
-def ended_like_ctrl_c() -> Iterator[None]:
-    """A request to end (SIGTERM) is treated as Ctrl-C is: the last round is kept, and no empty folder is left."""
+def ended_like_ctrl_c() -> Iterator[Callable[[], bool]]:
+    """A request to end (SIGTERM) is treated as Ctrl-C is: the last round is kept, and no empty folder is left.
+
+    Gives a function that says whether there was one: Python drops what is raised inside some callbacks, such as those
+    of its import system.
+    """
     import signal
     import threading
 
+    asked = threading.Event()
+
     def interrupt(number: int, frame: object) -> None:
+        asked.set()
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # only the main thread may listen to signals
-        yield
+        yield asked.is_set
         return
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        yield asked.is_set
     finally:
         signal.signal(signal.SIGTERM, before)
 
