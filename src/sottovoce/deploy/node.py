@@ -226,7 +226,8 @@ class Node:
         summing = Summing(self._sums, self.path.parent, self.folder / "sums" / ask.experiment, ask, run.assignment)
         if ask.what != wire.UPLOAD:
             return summing.step()
-        return summing.uploaded() or self._upload(ask, run, summing)
+        before = summing.uploaded()
+        return self._upload(ask, run, summing) if before is None else before
 
     def _upload(self, ask: wire.Ask, run: Run, summing: Summing) -> bytes:
         """Check, charge, compute, add noise; keep the state, mask, write to disk. Without masks it is on no disk."""

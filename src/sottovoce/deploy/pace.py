@@ -73,7 +73,9 @@ def check_hour(limits: Limits, recent: Recent) -> None:
     most = limits.questions_per_hour
     if not most:
         return
-    last = {charge.question: charge.made for charge in recent.look()}  # when each question was last charged
+    last: dict[Question, float] = {}  # when each question was last charged; stamps of an old ledger may run backwards
+    for charge in recent.look():
+        last[charge.question] = max(charge.made, last.get(charge.question, -math.inf))
     within = sorted(made for made in last.values() if steady() - made < HOUR)
     if len(within) >= most:
         wait = within[-most] + HOUR - steady()
