@@ -774,7 +774,7 @@ def test_compression_takes_each_coordinate_from_two_agents() -> None:
     seen: list[np.ndarray] = []
     method = fed_plt_tamuna.Sparse(step=0.01, local_steps=3)
     sv.train(
-        method, fed_plt_trials.data(0), fed_plt_trials.GOAL, rounds=1, privacy=sv.NoPrivacy(), seed=0, runs=3,
+        method, fed_plt_trials.data(0), fed_plt_trials.goal(), rounds=1, privacy=sv.NoPrivacy(), seed=0, runs=3,
         participation=sv.KOfN(5),
         after_round=lambda checkpoint: seen.append(checkpoint.server.h.copy()),
     )  # fmt: skip

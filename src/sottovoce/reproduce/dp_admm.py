@@ -323,6 +323,14 @@ TIMES = {  # ADMM, PVP and DVP as multiples of DP-ADMM, for each eps
 }
 SLOW = ("ADMM", "PVP", "DVP")
 PAPERS_TIMES = {(epsilon, name): one for epsilon, row in TIMES.items() for name, one in zip(SLOW, row, strict=True)}
+
+
+def _of_admm(table: Table) -> Table:
+    """The time of PVP over that of ADMM, run by run."""
+    pvp, admm = (table.where(method=name) for name in ("PVP", "ADMM"))
+    return Table({**pvp.columns, "times_admm": pvp["times_dp_admm"] / admm["times_dp_admm"]})
+
+
 TABLE_II = Experiment(
     "dp-admm-table-2",
     "Table II: time of ADMM, PVP and DVP as multiples of DP-ADMM's",
@@ -342,8 +350,8 @@ TABLE_II = Experiment(
         ),
         Claim(
             "PVP takes more time than ADMM",
-            "1.2 to 1.5 times",
-            highest("times_dp_admm", "method", "PVP", where={"method": ["ADMM", "PVP"]}, each=("epsilon",)),
+            "1.2 to 1.5 times; to a factor of 1.25, as we read it",
+            near("times_admm", "epsilon", {eps: row[1] / row[0] for eps, row in TIMES.items()}, 1.25, of=_of_admm),
         ),
     ],
     [

@@ -41,6 +41,12 @@ def highest(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
     return _first(y, by, winner, which, lambda groups, other: groups.apart(winner, other))
 
 
+def lowest_median(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
+    """The median of `y` is lower for `winner` than for any other value of `by`, and clearly more than half of the draws
+    have it so; needs `paired`."""
+    return _first(y, by, winner, which, lambda groups, other: groups.wins(winner, other), median=True)
+
+
 def alike(y: str, by: str, within: float, relative: bool = False, **which: Unpack[Which]) -> Rule:
     """The means of `y` differ by less than `within`, or by less than that share of the least."""
 
@@ -193,7 +199,9 @@ def declines(y: str, **which: Unpack[Which]) -> Rule:
     return _rule(y, "round", which, decide, describe, order=order)
 
 
-def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups, Key], float]) -> Rule:
+def _first(
+    y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups, Key], float], median: bool = False
+) -> Rule:
     def others(groups: Groups) -> list[Key]:
         return [key for key in groups.means if key != winner]
 
@@ -205,7 +213,8 @@ def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups,
         other = min(others(groups), key=lambda key: (lead(groups, key), abs(groups.means[key].value - ours)))
         errors = lead(groups, other)
         clear = f" ({errors:.1f})" if np.isfinite(errors) else ""
-        return f"{groups.level(winner, other):.3g} against {groups.level(other, winner):.3g} of {other}{clear}"
+        levels = [np.median(groups.common(*pair)) if median else groups.level(*pair) for pair in _both(winner, other)]
+        return f"{levels[0]:.3g} against {levels[1]:.3g} of {other}{clear}"
 
     def decide(groups: Groups) -> bool:
         return len(groups.means) > 1 and all(lead(groups, other) > CLEAR for other in others(groups))
@@ -217,8 +226,13 @@ def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups,
     note = ""
     if which.get("each"):
         difference = "paired differences" if "paired" in which else "the difference"
+        difference = "a coin, by how often it is lower; medians" if median else difference
         note = f" (against whom it is least clear; in brackets: standard errors of {difference})"
     return _rule(y, by, which, decide, describe, note, order)
+
+
+def _both(one: Key, other: Key) -> tuple[tuple[Key, Key], tuple[Key, Key]]:
+    return (one, other), (other, one)
 
 
 def _climbing(
