@@ -197,7 +197,9 @@ LONGER = Experiment(
             where={"method": SHORT, "reading": reading},
             title=reading,
             references=lambda table, reading=reading: {
-                name: float(table.where(method=name, reading=reading)[ACCURACY][0]) for name in (DIRECTION, OPTIMUM)
+                name: one.value
+                for name, one in means(table.where(reading=reading), ACCURACY, "method").items()
+                if name != SHORT
             },
         )
         for reading in BOTH
