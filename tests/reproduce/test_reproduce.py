@@ -430,7 +430,9 @@ def test_moderate_noise_is_the_least_that_matters() -> None:
 
 def test_noise_is_added_with_the_best_rho() -> None:
     for data, rho in admm_sharing.RHO.items():
-        table, _ = runner.read(Path(__file__).parents[2] / "docs" / "results" / f"admm-sharing-{data.replace(' ', '-')}.parquet")
+        table, _ = runner.read(
+            Path(__file__).parents[2] / "docs" / "results" / f"admm-sharing-{data.replace(' ', '-')}.parquet"
+        )
         assert set(admm_sharing.BEST_STEP(table).where(method=admm_sharing.ADMM)["step"]) == {rho}
 
 

@@ -278,6 +278,7 @@ def silent(dataset: str, split: str, method: str) -> Columns:
     """One run with the constants that the rule has for eps = 10, the same clip norm, and next to no noise."""
     data = federation(dataset, split)
     task = Task.by_rule(Rule(METHODS[method]), GOAL, sv.Proven(ENOUGH, DELTA)).settled(data[0])
+    assert isinstance(task.privacy, sv.Proven)
     found = _measured(_train(replace(task, privacy=replace(task.privacy, epsilon=SILENT)), data, 1), 1)
     return {"run": np.arange(1), **found, "rounds": task.rounds}
 

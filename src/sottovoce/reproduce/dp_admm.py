@@ -248,6 +248,7 @@ def _accuracy(norm: str) -> Experiment:
     ours = [{"method": "DP-ADMM", **setting} for setting in _varied(VALUES) if setting != _varied(VALUES)[-1]]
     few = [setting for setting in ours + by_epsilon if setting["epsilon"] == 0.1 and setting["delta"] == DELTA]
     shown = {"where": {"varied": "epsilon", "epsilon": [0.0, 0.1]}, "title": "eps = 0.1"}
+    by_eps = {"varied": "epsilon", "method": ["DP-ADMM", *others]}
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][2]}",
         f"Figure {FIGURES[norm][2]}: loss and error against other methods ({norm})",
@@ -269,6 +270,10 @@ def _accuracy(norm: str) -> Experiment:
             Panel("empirical_loss", lines=("method",), log="y", **shown),
             Panel(ACCURACY, lines=("method",), ylabel="test accuracy, global model", **shown),
             Panel(OWN, lines=("method",), ylabel="test accuracy, clients' own models", **shown),
+            *(
+                Panel(y, "epsilon", ("method",), by_eps, "at the end", "eps", at_end=True, log="x")
+                for y in ("empirical_loss", ACCURACY, OWN)
+            ),
         ],
     )
 

@@ -221,7 +221,7 @@ FIGURE_3 = Experiment(
     [
         Panel(
             y, "k0", ("method",), {"m": m, **THREE}, f"m = {m}", "$k_0$", LABELS[y], log="y", draw=_partition,
-            cut="cut", of=OF[y],
+            cut="cut", early="risen", of=OF[y],
         )
         for m in (50, 100)
         for y in MEASURES

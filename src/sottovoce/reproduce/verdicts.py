@@ -17,6 +17,7 @@ from typing import Unpack
 
 import numpy as np
 
+from sottovoce.core import check
 from sottovoce.reproduce.experiment import Finding, Table, Value
 from sottovoce.reproduce.groups import CLEAR, ONE, Groups, Key, Which, means, named
 
@@ -207,6 +208,7 @@ def _first(
 
     def describe(groups: Groups) -> str:
         """All in one setting; in each of several, against whom it is least clear."""
+        check.require(winner in groups.means, "Table", f"there is no row with {winner!r}")
         if not which.get("each"):
             return groups.listed()
         ours = groups.means[winner].value
