@@ -23,7 +23,8 @@ def filled(text: str, read: Callable[[str], Table | None]) -> str:
         if table is None:
             return "–"
         wanted = dict(pair.split("=", 1) for pair in where.split("|") if pair)
-        values = table.where(**{key: _value(one) for key, one in wanted.items()}).at_end()[column]
+        rows = table.where(**{key: _value(one) for key, one in wanted.items()})
+        values = (rows.at_end() if len(rows.at_end()) else rows)[column]  # some rows are of no round
         values = values[~np.isnan(values)]
         if len(values) == 0:
             return "–"

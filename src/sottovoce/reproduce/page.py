@@ -25,6 +25,7 @@ KINDS: Mapping[Kind, str] = {
     "ours": "our own questions",
 }
 UNCLEAR = "right order, not clear"
+LONG = 80  # signs of a reason that is not printed twice in a table
 
 
 @dataclass(frozen=True)
@@ -220,9 +221,11 @@ def _table(kind: Kind, rows: Sequence[Verdict]) -> str:
         "conjecture": ("the paper says (reading chosen to fit: a conjecture)", "its number or order"),
         "formula": ("the paper says (a formula)", "its number or order"),
     }.get(kind, ("the paper says", "its number or order"))
-    cells = [
-        [row.says, row.paper, row.measured, f"**{row.word()}**" + (f": {row.why}" if row.why else "")] for row in rows
-    ]
+    cells = []
+    for place, row in enumerate(rows):
+        told = len(row.why) > LONG and row.why in [earlier.why for earlier in rows[:place]]
+        why = ("as above" if told else row.why) if row.why else ""
+        cells.append([row.says, row.paper, row.measured, f"**{row.word()}**" + (f": {why}" if why else "")])
     return markdown_table([says, bound, "we measure", "verdict"], cells)
 
 
