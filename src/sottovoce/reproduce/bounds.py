@@ -349,22 +349,23 @@ def fedepm(epsilon: float, rounds: int, runs: int) -> Columns:
 
 # --------------------------------------------------------------------------------------- ADMM sharing, Theorems 1 and 2
 
-CASES = {  # number of parties, whether all have the same columns, weight of the proximal term
-    "two parties, as printed": (2, False, 0.0),
-    "four parties with equal columns, as printed": (4, True, 0.0),
-    "four parties with equal columns, proximal term": (4, True, 3.0),
+CASES = {  # number of parties, whether all have the same columns, weight of the proximal term, ρ
+    "two parties, as printed": (2, False, 0.0, 2.0),
+    "four parties with equal columns, as printed": (4, True, 0.0, 2.0),
+    "four parties with equal columns, as printed, ρ = 5": (4, True, 0.0, 5.0),
+    "four parties with equal columns, proximal term": (4, True, 3.0, 2.0),
 }
 
 
 def sharing(case: str, rounds: int) -> Columns:
     """The least V^t (13) so far against C (𝓛¹ − f̲)/T (48), with C = C_1/C_2 from (39) to (45); and V^t itself (`last`).
 
-    Squared loss (L = 1), orthonormal columns (every eigenvalue of D'D is 1), ridge 0.1, ρ = 2: Assumption 1 holds, as
+    Squared loss (L = 1), orthonormal columns (every eigenvalue of D'D is 1), ridge 0.1, ρ >= 2: Assumption 1 holds, as
     γ_m = ρ + 0.1 >= 2 and ργ >= ρ² > 2L². With a proximal term of weight τ (c = 1 + τ >= M) the constants are those of
     the repaired proof, see `ADMMSharing`.
     """
-    parties, equal, proximal = CASES[case]
-    rho, ridge, rng = 2.0, 0.1, np.random.default_rng(0)
+    parties, equal, proximal, rho = CASES[case]
+    ridge, rng = 0.1, np.random.default_rng(0)
     parts = [np.linalg.qr(rng.normal(size=(40, 4)))[0] for _ in range(parties)]
     parts = np.stack([parts[0]] * parties if equal else parts)
     y = rng.normal(size=40)
