@@ -223,6 +223,7 @@ def _boxes(axes: "Axes", panel: Panel, groups: Mapping[str, Table], looks: Mappi
     for place, (label, rows) in enumerate(groups.items()):
         here = [rows.where(**{panel.x: x}) for x in every]
         at = np.arange(len(every)) + (place - (len(groups) - 1) / 2) * width
+        alone = max(len(one) for one in here) == 1  # one run has no box: its line has the colour
         axes.boxplot(
             [one[panel.y] for one in here],
             positions=at,
@@ -230,7 +231,7 @@ def _boxes(axes: "Axes", panel: Panel, groups: Mapping[str, Table], looks: Mappi
             manage_ticks=False,
             patch_artist=True,
             boxprops={"facecolor": looks[label].on_white, "alpha": 0.6},
-            medianprops={"color": "black"},
+            medianprops={"color": looks[label].on_white, "linewidth": 3} if alone else {"color": "black"},
             flierprops={"marker": "x", "markersize": 3},
         )
         axes.plot([], [], color=looks[label].on_white, label=label, linewidth=5, alpha=0.6)
