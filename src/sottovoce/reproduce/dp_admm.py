@@ -270,9 +270,10 @@ def _accuracy(norm: str) -> Experiment:
             Panel("empirical_loss", lines=("method",), log="y", **shown),
             Panel(ACCURACY, lines=("method",), ylabel="test accuracy, global model", **shown),
             Panel(OWN, lines=("method",), ylabel="test accuracy, clients' own models", **shown),
+            Panel("empirical_loss", "epsilon", ("method",), by_eps, "at the end", "eps", at_end=True, log="xy"),
             *(
                 Panel(y, "epsilon", ("method",), by_eps, "at the end", "eps", at_end=True, log="x")
-                for y in ("empirical_loss", ACCURACY, OWN)
+                for y in (ACCURACY, OWN)
             ),
         ],
     )

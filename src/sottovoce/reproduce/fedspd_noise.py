@@ -196,6 +196,7 @@ LONGER = Experiment(
             lines=("rho", "times"),
             where={"method": SHORT, "reading": reading},
             title=reading,
+            legend="ρ, γ as a share of (35)",
             references=lambda table, reading=reading: {
                 name: one.value
                 for name, one in means(table.where(reading=reading), ACCURACY, "method").items()
