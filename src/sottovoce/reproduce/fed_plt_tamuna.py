@@ -175,7 +175,6 @@ AS_PRINTED = Experiment(
             "the best rho is about 0.3 (Figure 2; mean over rows)",
             "0.3; from 0.25 to 0.4, as we read it",
             least_at("rate", "value", 0.25, 0.4, where={"method": "Fed-PLT"}),
-            robust=True,
         ),
         *(
             Claim(
