@@ -309,7 +309,7 @@ WITHOUT_NOISE = Experiment(
     Sweep(
         silent,
         [{"dataset": dataset, "split": split, "method": method} for dataset, split in PLACES for method in _THREE],
-        [{"dataset": "wide", "split": split, "method": NOISY_GD} for split in ("iid", "dirichlet")],
+        [{"dataset": "imbalanced", "split": split, "method": NOISY_GD} for split in ("iid", "dirichlet")],
     ),
     [
         Claim(
