@@ -64,7 +64,7 @@ def test_the_printed_matrix_is_right_only_where_rho_is_one() -> None:
 
 def test_parallel_updates_diverge_where_assumption_1_holds() -> None:
     """Equal columns, L/rho = 1/2: the plain iteration converges for M = 2 only (2/(3M - 4) is 1, then 1/4)."""
-    for case, converges in zip(bounds.CASES, (True, False, True), strict=True):
+    for case, converges in zip(bounds.CASES, (True, False, True, True), strict=True):
         found = Table.of(bounds.sharing(case, 60))
         assert bounded("measured", "bound")(found).same is converges
         assert (found["measured"][-1] < 1e-10) is np.bool_(converges)

@@ -92,7 +92,7 @@ def _run(
                 left_out[experiment.name] = str(error)
                 continue
             figure.draw(experiment, table, folder)
-            verdicts += page.verdicts(experiment, table, robust_only=quick)
+            verdicts += page.verdicts(experiment, table, robust_only=quick, out=folder)
             page.write(EXPERIMENTS, folder)
     return verdicts, left_out, page.path(folder)
 

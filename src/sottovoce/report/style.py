@@ -92,6 +92,11 @@ def own_styles() -> dict[str, Style]:
     return {key: _own(place) for place, key in enumerate(keys)}
 
 
+def of_method(name: str) -> Style | None:
+    """The style of the method that a line is named after; None if it is no method."""
+    return own_styles().get(_key(name))
+
+
 def styles(names: Sequence[str]) -> list[Style]:
     """The style of each line of a figure, by the method it is named after: "fed-plt", or "Fed-PLT, 5 clients".
 

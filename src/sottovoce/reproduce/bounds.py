@@ -239,35 +239,36 @@ def fedspd_dp_halved(local_steps: int, epsilon: float, rounds: int, runs: int, r
 
 # ------------------------------------------------------------------------- Fed-PLT, Propositions 1 to 3 and Corollary 1
 
-TAU, LOCAL_STEPS = 0.1, 30  # of noise; so many that |S| < 1, as the propositions ask
-PROPOSITIONS: Mapping[str, Json] = {
-    "1: gradient steps": {},
-    "2: half of the agents": {"p": 0.5},
-    "3: accelerated steps": {"accelerated": True},
-    "Corollary 1: noise": {"tau": TAU},
+TAU = 0.1  # of noise
+PROPOSITIONS: Mapping[str, Json] = {  # with so few local steps that what they leave, χ, matters, and |S| < 1
+    "1: gradient steps": {"steps": 2},
+    "2: half of the agents": {"steps": 2, "p": 0.5},
+    "3: accelerated steps": {"steps": 3, "accelerated": True},
+    "Corollary 1: noise": {"steps": 30, "tau": TAU},
 }
 
 
-def printed(given: Contraction, rho: float, strong: float) -> np.ndarray:
-    """S as printed: 1/(λ̲ + 1/ρ) where it should be 1/(1 + ρλ̲)."""
-    moves = 1 / (strong + 1 / rho)
-    return np.array([[given.chi, (1 + given.chi) * moves], [2 * given.chi, given.zeta + 2 * given.chi * moves]])
+def printed(given: Contraction, rho: float, strong: float, chi: float | None = None) -> np.ndarray:
+    """S as printed: 1/(λ̲ + 1/ρ) where it should be 1/(1 + ρλ̲); and another χ, if given."""
+    moves, chi = 1 / (strong + 1 / rho), given.chi if chi is None else chi
+    return np.array([[chi, (1 + chi) * moves], [2 * chi, given.zeta + 2 * chi * moves]])
 
 
 def fed_plt(proposition: str, length: float, rounds: int, runs: int) -> Columns:
     """E|(x_k − x̄, z_k − z̄)| against σ^k times its start, plus noise, with |S| as printed and corrected."""
     setting = PROPOSITIONS[proposition]
-    p, tau, ridge = setting.get("p", 1.0), setting.get("tau", 0.0), 0.08 * length**2
+    p, tau, ridge, steps = setting.get("p", 1.0), setting.get("tau", 0.0), 0.08 * length**2, setting["steps"]
     owned, objective = federation(length=length), sv.Objective(sv.Logistic(), sv.L2(ridge))
     rows, n, d = as_rows(owned, objective), owned.n, owned.X.shape[1]
     smooth = float(rows.smoothness().max()) + ridge
     best, rho = minimiser(rows, objective, smooth), 1 / np.sqrt(ridge * smooth)
     centre = best - rho * (rows.gradient(best[None]) + ridge * best)  # z̄
     gamma = 2 / (ridge + smooth + 2 / rho)
-    exact = solvers.Accelerated(LOCAL_STEPS) if setting.get("accelerated") else solvers.Gradient(LOCAL_STEPS, gamma)
-    solver = solvers.Noisy(LOCAL_STEPS, gamma, noise_std=float(np.sqrt(2 * gamma) * tau)) if tau else exact
+    exact = solvers.Accelerated(steps) if setting.get("accelerated") else solvers.Gradient(steps, gamma)
+    solver = solvers.Noisy(steps, gamma, noise_std=float(np.sqrt(2 * gamma) * tau)) if tau else exact
     given = contraction(exact, rho, ridge, smooth)
-    norms = {"as printed": float(np.linalg.norm(printed(given, rho, ridge), 2)), "corrected": given.norm}
+    lemma_7 = (1 + smooth / ridge) * (1 - np.sqrt(ridge / smooth)) ** steps if setting.get("accelerated") else None
+    norms = {"as printed": float(np.linalg.norm(printed(given, rho, ridge, lemma_7), 2)), "corrected": given.norm}
     check.require(max(norms.values()) < 1, "bounds", "|S| must be below 1", norms)
     recorded, distances = some_rounds(rounds), []
 
@@ -280,7 +281,7 @@ def fed_plt(proposition: str, length: float, rounds: int, runs: int) -> Columns:
     several = runs if tau or p < 1 else 1
     watched(algorithm, owned, objective, note, rounds=rounds, runs=several, participation=Bernoulli(p))
     start = np.sqrt(n * best @ best + (centre**2).sum())  # x_0 = z_0 = 0
-    k, chi = np.array(recorded), given.chi ** (1 / LOCAL_STEPS)
+    k, chi = np.array(recorded), given.chi ** (1 / steps)
     noise = tau * np.sqrt(10 * n * d * gamma) * (1 - given.chi) / (1 - chi)
     parts = {}
     for form, norm in norms.items():
@@ -348,22 +349,23 @@ def fedepm(epsilon: float, rounds: int, runs: int) -> Columns:
 
 # --------------------------------------------------------------------------------------- ADMM sharing, Theorems 1 and 2
 
-CASES = {  # number of parties, whether all have the same columns, weight of the proximal term
-    "two parties, as printed": (2, False, 0.0),
-    "four parties with equal columns, as printed": (4, True, 0.0),
-    "four parties with equal columns, proximal term": (4, True, 3.0),
+CASES = {  # number of parties, whether all have the same columns, weight of the proximal term, ρ
+    "two parties, as printed": (2, False, 0.0, 2.0),
+    "four parties with equal columns, as printed": (4, True, 0.0, 2.0),
+    "four parties with equal columns, as printed, ρ = 5": (4, True, 0.0, 5.0),
+    "four parties with equal columns, proximal term": (4, True, 3.0, 2.0),
 }
 
 
 def sharing(case: str, rounds: int) -> Columns:
     """The least V^t (13) so far against C (𝓛¹ − f̲)/T (48), with C = C_1/C_2 from (39) to (45); and V^t itself (`last`).
 
-    Squared loss (L = 1), orthonormal columns (every eigenvalue of D'D is 1), ridge 0.1, ρ = 2: Assumption 1 holds, as
+    Squared loss (L = 1), orthonormal columns (every eigenvalue of D'D is 1), ridge 0.1, ρ >= 2: Assumption 1 holds, as
     γ_m = ρ + 0.1 >= 2 and ργ >= ρ² > 2L². With a proximal term of weight τ (c = 1 + τ >= M) the constants are those of
     the repaired proof, see `ADMMSharing`.
     """
-    parties, equal, proximal = CASES[case]
-    rho, ridge, rng = 2.0, 0.1, np.random.default_rng(0)
+    parties, equal, proximal, rho = CASES[case]
+    ridge, rng = 0.1, np.random.default_rng(0)
     parts = [np.linalg.qr(rng.normal(size=(40, 4)))[0] for _ in range(parties)]
     parts = np.stack([parts[0]] * parties if equal else parts)
     y = rng.normal(size=40)

@@ -248,6 +248,7 @@ def _accuracy(norm: str) -> Experiment:
     ours = [{"method": "DP-ADMM", **setting} for setting in _varied(VALUES) if setting != _varied(VALUES)[-1]]
     few = [setting for setting in ours + by_epsilon if setting["epsilon"] == 0.1 and setting["delta"] == DELTA]
     shown = {"where": {"varied": "epsilon", "epsilon": [0.0, 0.1]}, "title": "eps = 0.1"}
+    by_eps = {"varied": "epsilon", "method": ["DP-ADMM", *others]}
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][2]}",
         f"Figure {FIGURES[norm][2]}: loss and error against other methods ({norm})",
@@ -269,6 +270,11 @@ def _accuracy(norm: str) -> Experiment:
             Panel("empirical_loss", lines=("method",), log="y", **shown),
             Panel(ACCURACY, lines=("method",), ylabel="test accuracy, global model", **shown),
             Panel(OWN, lines=("method",), ylabel="test accuracy, clients' own models", **shown),
+            Panel("empirical_loss", "epsilon", ("method",), by_eps, "at the end", "eps", at_end=True, log="xy"),
+            *(
+                Panel(y, "epsilon", ("method",), by_eps, "at the end", "eps", at_end=True, log="x")
+                for y in (ACCURACY, OWN)
+            ),
         ],
     )
 
@@ -323,6 +329,14 @@ TIMES = {  # ADMM, PVP and DVP as multiples of DP-ADMM, for each eps
 }
 SLOW = ("ADMM", "PVP", "DVP")
 PAPERS_TIMES = {(epsilon, name): one for epsilon, row in TIMES.items() for name, one in zip(SLOW, row, strict=True)}
+
+
+def _of_admm(table: Table) -> Table:
+    """The time of PVP over that of ADMM, run by run."""
+    pvp, admm = (table.where(method=name) for name in ("PVP", "ADMM"))
+    return Table({**pvp.columns, "times_admm": pvp["times_dp_admm"] / admm["times_dp_admm"]})
+
+
 TABLE_II = Experiment(
     "dp-admm-table-2",
     "Table II: time of ADMM, PVP and DVP as multiples of DP-ADMM's",
@@ -342,8 +356,8 @@ TABLE_II = Experiment(
         ),
         Claim(
             "PVP takes more time than ADMM",
-            "1.2 to 1.5 times",
-            highest("times_dp_admm", "method", "PVP", where={"method": ["ADMM", "PVP"]}, each=("epsilon",)),
+            "1.2 to 1.5 times; to a factor of 1.25, as we read it",
+            near("times_admm", "epsilon", {eps: row[1] / row[0] for eps, row in TIMES.items()}, 1.25, of=_of_admm),
         ),
     ],
     [

@@ -180,6 +180,8 @@ class Panel:
     paper: Mapping[Any, Any] = field(default_factory=dict)  # x -> y where it prints numbers; or line -> such a mapping
     grey: Sequence[str] = ()  # labels of lines to compare others with
     cut: str = ""  # a column: 1 in runs that were stopped before their end, so that `y` is only a lower bound
+    early: str = ""  # a column: 1 in runs that ended by themselves, and too early
+    method: str = ""  # whose settings the lines are, if not those of the paper's own
     bound: str = ""  # a column: what a theorem says that `y` is below
     legend: str = ""  # what its entries are, if not the names of the columns
     names: Mapping[str, str] = field(default_factory=dict)  # label of a line -> what is shown in its place

@@ -1,12 +1,13 @@
 """Fed-PLT and its rivals on the problem of its section VII: errors over the rounds, and what is called a rate.
 
 The paper gives neither its data nor what a rate is. Here: scikit-learn's `make_classification`, and the slope of the
-logarithm of the error (`rate`). Its numbers fit the *sum* over an agent's 20 rows, not the printed mean, and one step
-size for all agents.
+logarithm of the error (`rate`). Its numbers fit the *sum* over an agent's 20 rows, not the printed mean (`scale`), and
+one step size for all agents.
 """
 
 import warnings
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from sottovoce.reproduce.trials import Enough, watch
 
 AGENTS = 10
 EPSILON = 5.0  # the ridge of section VII: ε/2N |x|² for each agent
-GOAL = sv.Objective(sv.Logistic(), penalty=sv.L2(EPSILON / AGENTS), scale="sum")
+Scale = Literal["sum", "mean"]
+ROWS: dict[Scale, int] = {"sum": 1, "mean": 20}  # what an agent's cost is divided by
 RHO, LOCAL_STEPS = 0.35, 10
 ENOUGH = 1e-9  # of the error at the start
 
@@ -36,20 +38,24 @@ def data(seed: int) -> sv.Federation:
     return sv.Federation.from_arrays(X, np.where(y == 1, 1.0, -1.0), np.repeat(np.arange(AGENTS), 20))
 
 
-def optimum(federation: sv.Federation) -> np.ndarray:
+def goal(scale: Scale = "sum") -> sv.Objective:
+    return sv.Objective(sv.Logistic(), penalty=sv.L2(EPSILON / AGENTS), scale=scale)
+
+
+def optimum(federation: sv.Federation, scale: Scale = "sum") -> np.ndarray:
     """argmin Σ f_i, by Newton's method."""
-    X, y, w = federation.X, federation.y, np.zeros(federation.X.shape[1])
+    X, y, w, m = federation.X, federation.y, np.zeros(federation.X.shape[1]), ROWS[scale]
     for _ in range(30):
         p = 1 / (1 + np.exp(y * (X @ w)))
-        hessian = X.T @ ((p * (1 - p))[:, None] * X) + EPSILON * np.eye(len(w))
-        w = w - np.linalg.solve(hessian, EPSILON * w - X.T @ (y * p))
+        hessian = X.T @ ((p * (1 - p))[:, None] * X) / m + EPSILON * np.eye(len(w))
+        w = w - np.linalg.solve(hessian, EPSILON * w - X.T @ (y * p) / m)
     return w
 
 
-def moduli(federation: sv.Federation) -> tuple[float, float]:
+def moduli(federation: sv.Federation, scale: Scale = "sum") -> tuple[float, float]:
     """λ̲ and λ̄ of all agents."""
-    rows = np.split(federation.X, AGENTS)
-    return EPSILON / AGENTS, float(max(np.linalg.norm(A, 2) ** 2 for A in rows)) / 4 + EPSILON / AGENTS
+    largest = float(max(np.linalg.norm(A, 2) ** 2 for A in np.split(federation.X, AGENTS)))
+    return EPSILON / AGENTS, largest / (4 * ROWS[scale]) + EPSILON / AGENTS
 
 
 def errors(
@@ -59,6 +65,7 @@ def errors(
     until: float = ENOUGH,
     rounds: int = 3000,
     runs: int = 1,
+    scale: Scale = "sum",
 ) -> np.ndarray:
     """The error of every round k = 0, 1, .. and run, until it is `until` of the start, on data set `seed`: (k, runs).
 
@@ -66,7 +73,7 @@ def errors(
     of everyone and may take two exchanges (FedLin).
     """
     federation = data(seed)
-    best = optimum(federation)
+    best = optimum(federation, scale)
     agents, exchanges = isinstance(algorithm, FedPLT), 2 if isinstance(algorithm, FedLin) else 1
     distances = [np.full(runs, np.sqrt(AGENTS if agents else 1) * np.linalg.norm(best))]  # x_0 = 0
 
@@ -81,7 +88,7 @@ def errors(
     options |= {"rounds": rounds * exchanges, "runs": runs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DoesNotContract)
-        watch(algorithm, federation, GOAL, sv.NoPrivacy(), note, **options)
+        watch(algorithm, federation, goal(scale), sv.NoPrivacy(), note, **options)
     return np.array(distances)
 
 
@@ -131,13 +138,14 @@ def rates(
     active: int = AGENTS,
     steps: int = LOCAL_STEPS,
     rounds: int = 1000,
+    scale: Scale = "sum",
 ) -> Columns:
     """The rate on each data set, in each run."""
     participation = Everyone() if active == AGENTS else KOfN(active)
     chance = active < AGENTS or method == "TAMUNA"
 
     def error(seed: int) -> np.ndarray:
-        algorithm = _method(method, value, solver, *moduli(data(seed)), steps)
-        return errors(seed, algorithm, participation, rounds=rounds, runs=runs if chance else 1)
+        algorithm = _method(method, value, solver, *moduli(data(seed), scale), steps)
+        return errors(seed, algorithm, participation, rounds=rounds, runs=runs if chance else 1, scale=scale)
 
     return each_run(datasets, "rate", error, rate)

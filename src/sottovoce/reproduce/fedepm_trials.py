@@ -17,7 +17,7 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import FedEPM, SFedAvg, SFedProx
 from sottovoce.core.contract import Method
-from sottovoce.core.participation import Everyone, KOfN
+from sottovoce.core.participation import KOfN
 from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
 from sottovoce.problems import partition
@@ -28,10 +28,10 @@ BETA, FEATURES, MOST = 1e-3, 14, 500
 METHODS = ("FedEPM", "SFedAvg", "SFedProx")
 PLAIN = {"k0": 12, "share": 0.5, "epsilon": 0.1}  # what is not varied
 # Not the paper's: each differs from one of these in one thing, to tell why a result is not the paper's.
-NOT_RISEN = "SFedAvg, not stopped where f and its gradient rise"
+UNLIMITED, PRINTED_MU = "SFedAvg, to its own end", "FedEPM, μ as printed"
 FIXED, FRESH = "FedEPM, η of ρ = 1", "FedEPM, η of ρ = 1, model of the new messages only"
-TIMES_SHARE, STEADY, AS_PRINTED = "steps (38) times ρ", "steps that do not shrink", "(34) as printed"
-LATE = (NOT_RISEN, TIMES_SHARE, STEADY, AS_PRINTED)  # such runs do not stop where f and its gradient rise
+AS_PRINTED = "(34) as printed"
+LATE = (UNLIMITED, FRESH, AS_PRINTED)  # such runs do not stop where f and its gradient rise
 
 
 def cut_at_random(m: int, seed: int) -> sv.Federation:
@@ -45,20 +45,10 @@ def goal(rows: sv.Federation) -> sv.Objective:
 
 def method_named(name: str, m: int, share: float, k0: int) -> Method:
     if name.startswith("FedEPM"):
-        over = "uploaded" if name == FRESH else "all"
-        return FedEPM.as_in_paper(m, 1.0 if name in (FIXED, FRESH) else share, k0=k0, over=over)
-    if name == f"SFedProx, {STEADY}":
-        return NotShrinking(local_steps=k0)
-    kind, changed = SFedProx if name.startswith("SFedProx") else SFedAvg, name.partition(", ")[2]
-    step = kind.step * (share if changed == TIMES_SHARE else 1.0)
-    return kind(step=step, local_steps=k0, over="drawn" if changed == AS_PRINTED else "uploaded")
-
-
-class NotShrinking(SFedProx):
-    """Not the paper's: in every round the steps (38) of the first."""
-
-    def steps(self, k: int) -> list[float]:
-        return super().steps(1)
+        changed: Json = {"over": "uploaded" if name == FRESH else "all", "by_size": name != PRINTED_MU}
+        return FedEPM.as_in_paper(m, 1.0 if name in (FIXED, FRESH) else share, k0=k0, **changed)
+    kind = SFedProx if name.startswith("SFedProx") else SFedAvg
+    return kind(local_steps=k0, over="drawn" if name.endswith(AS_PRINTED) else "uploaded")
 
 
 def _watched(algorithm: Method, seen: list[tuple[np.ndarray, np.ndarray]]) -> Method:
@@ -135,7 +125,7 @@ def run(
         rows = cut_at_random(m, seed)
         trial = _Trial(rows, method_named(method, m, share, k0), last, rise_stops=not method.endswith(LATE))
         options: Json = {"rounds": last, "seed": seed, "runs": 1, "engine": "kernel"}
-        options["participation"] = Everyone() if share == 1 else KOfN(round(share * m))
+        options["participation"] = KOfN(round(share * m))
         note = trial.note if trace else trial.note_until_it_stops
         watch(trial.algorithm, rows, goal(rows), sv.Published(epsilon), note, **options)
         recorded += [(seed, k, f) for k, f in enumerate(trial.values, start=1)] if trace else [(seed, *trial.end)]
@@ -156,7 +146,7 @@ def local_time(m: int, varied: str, values: Sequence[float], rounds: int, partit
             ends, privacy = [time.process_time()], sv.Published(setting["epsilon"])
             algorithm = method_named(method, m, setting["share"], int(setting["k0"]))
             options: Json = {"rounds": rounds, "seed": seed, "engine": "kernel"}
-            options["participation"] = Everyone() if setting["share"] == 1 else KOfN(round(setting["share"] * m))
+            options["participation"] = KOfN(round(setting["share"] * m))
             note = lambda _, ends=ends: ends.append(time.process_time())  # noqa: E731
             watch(algorithm, rows, goal(rows), privacy, note, **options)
             taken[value, method] = float(np.median(np.diff(ends)[1:]))

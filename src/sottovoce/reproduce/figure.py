@@ -1,7 +1,9 @@
 """Draws an experiment's panels into one PNG and one SVG file, the same bytes for the same data."""
 
+import itertools
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 MOST = 6  # strong lines in a panel; others are thin and grey
 DPI = 200
-CUT = "some runs cut off: at least this"
+REFERENCES = (":", "--", "-.")  # dashes of levels to compare with
+CUT, EARLY = "some runs cut off: at least this", "some runs ended early, as f and its gradient rose"
 PAPERS: Json = {
     "linestyle": "", "marker": "s", "markersize": 9, "markerfacecolor": "none", "markeredgewidth": 1.8, "zorder": 3,
 }  # fmt: skip
@@ -36,7 +39,7 @@ def draw(experiment: Experiment, table: Table, out: Path) -> None:
         for place, panel in enumerate(panels, start=1):
             axes = figure.add_subplot(rows, columns, place)
             shown = panel.of(table).where(**panel.where)
-            _panel(axes, panel, shown.at_end() if panel.at_end else shown, panel.references(table))
+            _panel(axes, panel, shown.at_end() if panel.at_end else shown, panel.references(table), experiment.paper)
         _free_the_view(figure, columns)
         figure.suptitle(_title(f"{experiment.paper}: {experiment.shows}", 55 * columns), fontsize="medium")
         for kind in ("png", "svg"):
@@ -49,16 +52,40 @@ def _title(text: str, width: int) -> str:
     return textwrap.fill(text, min(width, len(text) // lines + 8))
 
 
-def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, float]) -> None:
+@dataclass(frozen=True)
+class Shade(Style):
+    """One of several settings of a method: its colour, the lighter the later."""
+
+    share: float = 0.0  # of white
+
+    @property
+    def on_white(self) -> str:
+        whole = [int(super(Shade, self).on_white[place : place + 2], 16) for place in (1, 3, 5)]
+        return "#" + "".join(f"{round(one + self.share * (255 - one)):02x}" for one in whole)
+
+
+def _looks(labels: Sequence[str], method: str) -> dict[str, Style]:
+    """Each method has its colour; where lines are settings, all have shades of that of `method`."""
+    own = style.of_method(method)
+    if own is None or any(style.of_method(label) for label in labels):
+        return dict(zip(labels, style.styles(labels), strict=True))
+    step = 0.6 / max(len(labels) - 1, 1)
+    return {
+        label: Shade(own.colour, place % len(style.DASHES), (own.marker + place) % len(style.MARKERS), step * place)
+        for place, label in enumerate(labels)
+    }
+
+
+def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, float], method: str = "") -> None:
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
     if panel.draw is not None:
-        more = [name for name in (panel.cut, panel.bound) if name]
+        more = [name for name in (panel.cut, panel.early, panel.bound) if name]
         table = table.averaged((panel.y, *more), panel.x, *panel.lines, draw=panel.draw(table))
     labelled = ((_label(key), rows) for key, rows in table.each(*panel.lines))
     groups = {panel.names.get(label, label): rows for label, rows in labelled}
     strong = [label for label in groups if label not in panel.grey][:MOST]
-    looks = dict(zip(groups, style.styles(list(groups)), strict=True))
+    looks = _looks(list(groups), panel.method or method)
     if panel.kind == "box":
         _boxes(axes, panel, groups, looks)
     else:
@@ -71,12 +98,13 @@ def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, fl
         axes.plot(list(numbers), list(numbers.values()), **PAPERS, **drawn)
     if by_line:
         axes.plot([], [], color="0.35", label="paper's", **PAPERS)
-    for name, level in references.items():
-        axes.axhline(level, label=name, **style.REFERENCE)
+    for (name, level), dashes in zip(references.items(), itertools.cycle(REFERENCES)):
+        looks_: Json = {**style.REFERENCE, "linestyle": dashes, "label": name}
+        axes.axhline(level, **looks_)
     for axis, set_scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
         if axis.axis_name in panel.log:
             set_scale("log")
-            _few_ticks(axis)
+            _few_ticks(axis, np.unique(table[panel.x]) if axis is axes.xaxis else np.zeros(0))
         elif axis is axes.xaxis and panel.kind == "line":
             at = np.unique(table[panel.x])
             whole = bool(np.all(at == np.round(at)))
@@ -120,11 +148,16 @@ def _covers(legend: "Legend", axes: "Axes") -> bool:
     return any(path.transformed(to).intersects_bbox(box, filled) for path, to, filled in lines + bands if len(path))
 
 
-def _few_ticks(axis: "Axis") -> None:
-    """On a logarithmic axis: powers of ten; over less than two decades 1, 2 and 5 of each; over less than a factor of
-    five as on a linear one."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+def _few_ticks(axis: "Axis", at: np.ndarray) -> None:
+    """On a logarithmic axis: where something was run, if those are few; else powers of ten; over less than two decades
+    1, 2 and 5 of each; over less than a factor of five as on a linear one."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+    if 0 < len(at) <= 6:
+        axis.set_major_locator(FixedLocator(at.tolist()))
+        axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
+        return
     low, high = axis.get_data_interval()
     if not 0 < high < 100 * low:
         axis.set_major_locator(LogLocator(numticks=6))
@@ -161,8 +194,9 @@ def _line(axes: "Axes", panel: Panel, rows: Table, label: str, look: Style | Non
     if panel.bound:
         bound = [float(np.mean(one[panel.bound])) for one in here]
         axes.plot(at, bound, linestyle=":", color=look.on_white, label=f"{label}, bound".removeprefix(", "))
-    if panel.cut:
-        _mark_cut(axes, at, middle, np.array([float(np.mean(one[panel.cut])) for one in here]), look)
+    for column, how in ((panel.cut, CUT), (panel.early, EARLY)):
+        if column:
+            _mark(axes, at, middle, np.array([float(np.mean(one[column])) for one in here]), look, how)
 
 
 def _band(middle: np.ndarray, away: np.ndarray, logarithmic: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -173,13 +207,13 @@ def _band(middle: np.ndarray, away: np.ndarray, logarithmic: bool) -> tuple[np.n
     return middle / times, middle * times
 
 
-def _mark_cut(axes: "Axes", at: np.ndarray, level: np.ndarray, share: np.ndarray, look: Style) -> None:
-    """Open triangles where runs were cut, and one entry in the legend for all of them."""
-    known = CUT in axes.get_legend_handles_labels()[1]
-    options: Json = {"linestyle": "", "marker": "^", "markersize": 9, "markerfacecolor": "none"}
+def _mark(axes: "Axes", at: np.ndarray, level: np.ndarray, share: np.ndarray, look: Style, how: str) -> None:
+    """Open triangles where runs were cut, or ended early; and one entry in the legend for all of them."""
+    known = how in axes.get_legend_handles_labels()[1]
+    options: Json = {"linestyle": "", "marker": "^" if how == CUT else "v", "markersize": 9, "markerfacecolor": "none"}
     if (share > 0).any():
         axes.plot(at[share > 0], level[share > 0], color=look.on_white, **options)
-        axes.plot([], [], color="0.35", label="" if known else CUT, **options)
+        axes.plot([], [], color="0.35", label="" if known else how, **options)
 
 
 def _boxes(axes: "Axes", panel: Panel, groups: Mapping[str, Table], looks: Mapping[str, Style]) -> None:
@@ -189,6 +223,7 @@ def _boxes(axes: "Axes", panel: Panel, groups: Mapping[str, Table], looks: Mappi
     for place, (label, rows) in enumerate(groups.items()):
         here = [rows.where(**{panel.x: x}) for x in every]
         at = np.arange(len(every)) + (place - (len(groups) - 1) / 2) * width
+        alone = max(len(one) for one in here) == 1  # one run has no box: its line has the colour
         axes.boxplot(
             [one[panel.y] for one in here],
             positions=at,
@@ -196,12 +231,12 @@ def _boxes(axes: "Axes", panel: Panel, groups: Mapping[str, Table], looks: Mappi
             manage_ticks=False,
             patch_artist=True,
             boxprops={"facecolor": looks[label].on_white, "alpha": 0.6},
-            medianprops={"color": "black"},
+            medianprops={"color": looks[label].on_white, "linewidth": 3} if alone else {"color": "black"},
             flierprops={"marker": "x", "markersize": 3},
         )
         axes.plot([], [], color=looks[label].on_white, label=label, linewidth=5, alpha=0.6)
         if panel.cut:
             top = np.array([float(np.max(one[panel.y])) if len(one) else np.nan for one in here])
             share = np.array([float(np.mean(one[panel.cut])) if len(one) else 0.0 for one in here])
-            _mark_cut(axes, at, top, share, looks[label])
+            _mark(axes, at, top, share, looks[label], CUT)
     axes.set_xticks(range(len(every)), [f"{x:g}" if isinstance(x, float) else str(x) for x in every])

@@ -111,9 +111,18 @@ class Groups:
 
     def level(self, key: Key, beside: Key) -> float:
         """The mean; where all are run on the same draws, over those on which `beside` was run too."""
-        if not self.paired:
-            return self.means[key].value
-        return float(np.mean([value for draw, value in self.draws[key].items() if draw in self.draws[beside]]))
+        return float(np.mean(self.common(key, beside))) if self.paired else self.means[key].value
+
+    def common(self, key: Key, beside: Key) -> np.ndarray:
+        """The values of `key` on the draws that `beside` has too."""
+        return np.array([self.draws[key][draw] for draw in sorted(self.draws[key].keys() & self.draws[beside].keys())])
+
+    def wins(self, low: Key, high: Key) -> float:
+        """If its median is lower: by how many standard errors of a coin `low` is the lower one on more than half of
+        the draws (a sign test)."""
+        lower, higher = self.common(low, high), self.common(high, low)
+        ahead = float(np.sign(higher - lower).sum() / np.sqrt(len(lower)))
+        return ahead if np.median(lower) < np.median(higher) else -np.inf
 
     def steps_up(self, keys: Sequence[Key]) -> float | None:
         """If they climb by one standard error: how many the ends are apart. Else None."""

@@ -5,15 +5,16 @@ Made from the experiments' Parquet files alone, so the same files give the same 
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.files import packaged_text
 from sottovoce.experiment import whole_files
 from sottovoce.report.tables import markdown_table
-from sottovoce.reproduce import runner
+from sottovoce.reproduce import facts, runner
 from sottovoce.reproduce.experiment import Claim, Experiment, Kind, Table
 
 KINDS: Mapping[Kind, str] = {
@@ -24,6 +25,7 @@ KINDS: Mapping[Kind, str] = {
     "ours": "our own questions",
 }
 UNCLEAR = "right order, not clear"
+LONG = 80  # signs of a reason that is not printed twice in a table
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,18 @@ class Verdict:
         return "same" if self.same else UNCLEAR if self.in_order else "not the same"
 
 
-def verdicts(experiment: Experiment, table: Table, robust_only: bool = False) -> list[Verdict]:
-    return [_verdict(experiment, claim, table) for claim in experiment.claims if claim.robust or not robust_only]
+def verdicts(experiment: Experiment, table: Table, robust_only: bool = False, out: Path | None = None) -> list[Verdict]:
+    """`out` has the data from which numbers in reasons are read."""
+    rows = [_verdict(experiment, claim, table) for claim in experiment.claims if claim.robust or not robust_only]
+    return rows if out is None else [replace(row, why=facts.filled(row.why, _reader(out))) for row in rows]
+
+
+def _reader(out: Path) -> Callable[[str], Table | None]:
+    def read(name: str) -> Table | None:
+        path = out / f"{name}.parquet"
+        return runner.read(path)[0] if path.exists() else None
+
+    return lru_cache(read)
 
 
 def _verdict(experiment: Experiment, claim: Claim, table: Table) -> Verdict:
@@ -107,13 +119,14 @@ def text(experiments: Mapping[str, Experiment], out: Path) -> str:
         ]
         sections.append(f"## {paper}\n\n" + "\n".join(bodies))
     page = packaged_text("reproduce", "results.md").removesuffix("\n")
-    return page.format(
+    page = page.format(
         summary=_summary(experiments, done),
         misses=_listed(done, in_order=False),
         unclear=_listed(done, in_order=True),
         times=_times(done),
         sections="\n".join(sections),
     )
+    return facts.filled(page, _reader(out))
 
 
 def summary(experiments: Mapping[str, Experiment], out: Path) -> str:
@@ -208,9 +221,11 @@ def _table(kind: Kind, rows: Sequence[Verdict]) -> str:
         "conjecture": ("the paper says (reading chosen to fit: a conjecture)", "its number or order"),
         "formula": ("the paper says (a formula)", "its number or order"),
     }.get(kind, ("the paper says", "its number or order"))
-    cells = [
-        [row.says, row.paper, row.measured, f"**{row.word()}**" + (f": {row.why}" if row.why else "")] for row in rows
-    ]
+    cells = []
+    for place, row in enumerate(rows):
+        told = len(row.why) > LONG and row.why in [earlier.why for earlier in rows[:place]]
+        why = ("as above" if told else row.why) if row.why else ""
+        cells.append([row.says, row.paper, row.measured, f"**{row.word()}**" + (f": {why}" if why else "")])
     return markdown_table([says, bound, "we measure", "verdict"], cells)
 
 

@@ -236,7 +236,7 @@ FEDEPM = Experiment(
 
 _PARALLEL = (
     "Lemma 3 has the wrong sign and Lemma 4 drops ρ/2, so Assumption 1 does not make parallel updates converge: with "
-    "equal columns they diverge for L/ρ > 2/(3M − 4)"
+    "equal columns they diverge for L/ρ > 2/(3M − 4), here 1/4: with ρ = 5, where L/ρ is 1/5, they converge (its row)"
 )
 
 

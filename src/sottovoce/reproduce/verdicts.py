@@ -17,6 +17,7 @@ from typing import Unpack
 
 import numpy as np
 
+from sottovoce.core import check
 from sottovoce.reproduce.experiment import Finding, Table, Value
 from sottovoce.reproduce.groups import CLEAR, ONE, Groups, Key, Which, means, named
 
@@ -39,6 +40,12 @@ def lowest(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
 
 def highest(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
     return _first(y, by, winner, which, lambda groups, other: groups.apart(winner, other))
+
+
+def lowest_median(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
+    """The median of `y` is lower for `winner` than for any other value of `by`, and clearly more than half of the draws
+    have it so; needs `paired`."""
+    return _first(y, by, winner, which, lambda groups, other: groups.wins(winner, other), median=True)
 
 
 def alike(y: str, by: str, within: float, relative: bool = False, **which: Unpack[Which]) -> Rule:
@@ -193,19 +200,23 @@ def declines(y: str, **which: Unpack[Which]) -> Rule:
     return _rule(y, "round", which, decide, describe, order=order)
 
 
-def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups, Key], float]) -> Rule:
+def _first(
+    y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups, Key], float], median: bool = False
+) -> Rule:
     def others(groups: Groups) -> list[Key]:
         return [key for key in groups.means if key != winner]
 
     def describe(groups: Groups) -> str:
         """All in one setting; in each of several, against whom it is least clear."""
+        check.require(winner in groups.means, "Table", f"there is no row with {winner!r}")
         if not which.get("each"):
             return groups.listed()
         ours = groups.means[winner].value
         other = min(others(groups), key=lambda key: (lead(groups, key), abs(groups.means[key].value - ours)))
         errors = lead(groups, other)
         clear = f" ({errors:.1f})" if np.isfinite(errors) else ""
-        return f"{groups.level(winner, other):.3g} against {groups.level(other, winner):.3g} of {other}{clear}"
+        levels = [np.median(groups.common(*pair)) if median else groups.level(*pair) for pair in _both(winner, other)]
+        return f"{levels[0]:.3g} against {levels[1]:.3g} of {other}{clear}"
 
     def decide(groups: Groups) -> bool:
         return len(groups.means) > 1 and all(lead(groups, other) > CLEAR for other in others(groups))
@@ -217,8 +228,13 @@ def _first(y: str, by: str, winner: Value, which: Which, lead: Callable[[Groups,
     note = ""
     if which.get("each"):
         difference = "paired differences" if "paired" in which else "the difference"
+        difference = "a coin, by how often it is lower; medians" if median else difference
         note = f" (against whom it is least clear; in brackets: standard errors of {difference})"
     return _rule(y, by, which, decide, describe, note, order)
+
+
+def _both(one: Key, other: Key) -> tuple[tuple[Key, Key], tuple[Key, Key]]:
+    return (one, other), (other, one)
 
 
 def _climbing(
