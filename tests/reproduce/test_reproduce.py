@@ -808,6 +808,7 @@ def test_no_number_in_a_reason_is_missing() -> None:
             for found in facts._FACT.finditer(text):
                 assert facts.filled(found[0], page._reader(results)) != "–", found[0]
             assert "{" not in facts._FACT.sub("", text), text
+    assert "{" not in results.with_suffix(".md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("ours", "errors"), [([1.0] * 20, 4.47), ([1.0] * 15 + [9.0] * 5, 2.24), ([9.0] * 20, None)])

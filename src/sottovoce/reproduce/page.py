@@ -53,7 +53,8 @@ class Verdict:
 def verdicts(experiment: Experiment, table: Table, robust_only: bool = False, out: Path | None = None) -> list[Verdict]:
     """`out` has the data from which numbers in reasons are read."""
     rows = [_verdict(experiment, claim, table) for claim in experiment.claims if claim.robust or not robust_only]
-    return rows if out is None else [replace(row, why=facts.filled(row.why, _reader(out))) for row in rows]
+    read = None if out is None else _reader(out)
+    return rows if read is None else [replace(row, why=facts.filled(row.why, read)) for row in rows]
 
 
 def _reader(out: Path) -> Callable[[str], Table | None]:
@@ -142,7 +143,7 @@ def _done(experiments: Mapping[str, Experiment], out: Path) -> dict[str, Done]:
             continue
         table, quick = runner.read(data)
         try:
-            rows = verdicts(experiment, table, robust_only=quick)
+            rows = verdicts(experiment, table, robust_only=quick, out=out)  # before a table changes its signs
             more = experiment.summary(table) if experiment.summary is not None else ""
         except InvalidInput as error:
             if not str(error).startswith(("Table: ", "mean: ")):
