@@ -32,8 +32,8 @@ def fed_plt(seeds: int, some: int, turns: int) -> dict[str, float]:
 
     def play(engine: Any, seed: int, runs: int | None = None) -> None:
         sv.train(
-            algorithm, federation, paper.GOAL, rounds=ROUNDS, privacy=sv.NoPrivacy(), participation=KOfN(5), seed=seed,
-            runs=runs, record_every=ROUNDS, engine=engine,
+            algorithm, federation, paper.goal(), rounds=ROUNDS, privacy=sv.NoPrivacy(), participation=KOfN(5),
+            seed=seed, runs=runs, record_every=ROUNDS, engine=engine,
         )  # fmt: skip
 
     tasks = {"loop": lambda: [play("numpy", seed) for seed in range(some)]}
