@@ -222,10 +222,10 @@ def _table(kind: Kind, rows: Sequence[Verdict]) -> str:
         "conjecture": ("the paper says (reading chosen to fit: a conjecture)", "its number or order"),
         "formula": ("the paper says (a formula)", "its number or order"),
     }.get(kind, ("the paper says", "its number or order"))
-    cells = []
-    for place, row in enumerate(rows):
-        told = len(row.why) > LONG and row.why in [earlier.why for earlier in rows[:place]]
-        why = ("as above" if told else row.why) if row.why else ""
+    cells, told = [], dict[str, str]()  # reasons that stand above, by the claims that have them
+    for row in rows:
+        first = told.setdefault(row.why, row.says) if len(row.why) > LONG else row.says
+        why = row.why if first == row.says else f'as for "{first}"'
         cells.append([row.says, row.paper, row.measured, f"**{row.word()}**" + (f": {why}" if why else "")])
     return markdown_table([says, bound, "we measure", "verdict"], cells)
 
