@@ -327,7 +327,7 @@ class Door:
         self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question
     ) -> tuple[np.ndarray, np.ndarray, int, Purpose, int, np.ndarray, tuple[np.ndarray, ...]]:
         """What the noise for this exact answer is bound to, as the key takes it."""
-        who, k, number = self.clients[question.local], question.k, question.number
+        who, k, number = self.clients.take(question.local), question.k, question.number
         asked = (np.atleast_2d(np.asarray(scale, float)), *question.asked)
         return who, question.local, k, purpose, number, exact, asked
 

@@ -312,7 +312,7 @@ class RecordDoor(ProvenDoor):
         return 2 if self.privacy.relation == "replace-one" else 1
 
     def _sensitivity(self, question: Question) -> np.ndarray:
-        return self._sensitivities(question.part.batch)[question.local]
+        return self._sensitivities(question.part.batch).take(question.local, axis=0)
 
     def _sensitivities(self, batch: float) -> np.ndarray:
         """How far one record moves each client's gradient."""
