@@ -77,8 +77,9 @@ def _limit(numbers: Numbers) -> Iterator[str]:
     yield "## 2. The limit\n"
     yield (
         f"One pass, compiled kernel, against one plain read of the same rows and a C kernel ({numbers['reference']}) "
-        "that does the same in one fused pass. With float32 rows our kernel computes margins, slopes and sums of four terms in "
-        "float32 and adds those up in float64, for the sake of the guarantee; the C kernel does all in float32.\n"
+        "that does the same in one fused pass. With float32 rows our kernel computes margins, slopes and sums of four "
+        "terms in float32 and adds those up in float64, for the sake of the guarantee; the C kernel does all in "
+        "float32.\n"
     )
     rows: list[tuple[Any, ...]] = [
         ("clients x rows x features", "rows stored as", "ms", "over C (target 1.0)", "over a read (target 3)",
