@@ -179,7 +179,7 @@ class ChargeChecks:
         kind |= self.task.privacy.kind_of_answer(part, sizes, row_bound, shape or AnswerShape(1, 1))
         unknown = []
         if shape is None or not all(isinstance(event, GridEvent) for event in self.charges.planned):
-            unknown += ["sensitivity", "coordinates"]  # as in runs that were saved before charges kept them
+            unknown += ["sensitivity", "coordinates"]  # which the config, or the charge, does not say
         if smallest is None and part.batch:  # which share of the records a batch is
             unknown += ["sampling", "rate", "batch", "size"]
         if smallest is None and not clients and layout == "rows":

@@ -71,7 +71,7 @@ class GridEvent(Event):
     """One answer of whole numbers with discrete Gaussian noise, with what Theorem 2 needs to know about it.
 
     `privacy/accounting/discrete.py` has the theorem. A plain `Event` of mechanism "discrete-gaussian" does not know
-    these numbers (ledgers of formats 1 and 2 did not keep them), and is accounted by zCDP.
+    these numbers (`sottovoce account` may not be told them), and is accounted by zCDP.
 
     Parameters
     ----------
