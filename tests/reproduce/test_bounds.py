@@ -11,7 +11,7 @@ from sottovoce.algorithms import ADMMSharing
 from sottovoce.algorithms.fed_plt_rates import contraction
 from sottovoce.core.round import Checkpoint
 from sottovoce.problems.penalties import Penalty
-from sottovoce.reproduce import admm_sharing, bounds, theorems
+from sottovoce.reproduce import admm_sharing, bounds, bounds_sharing, theorems
 from sottovoce.reproduce.experiment import Table
 from sottovoce.reproduce.verdicts import bounded
 from sottovoce.solvers import Gradient
@@ -62,10 +62,19 @@ def test_the_printed_matrix_is_right_only_where_rho_is_one() -> None:
     assert bounds.printed(scaled, 0.01, 50.0)[0, 1] == pytest.approx(one.matrix[0, 1] / 100)
 
 
+def test_of_proposition_3_it_is_s_that_fails() -> None:
+    """With chi alone corrected the first round is still above the bound; with S alone it is below."""
+    found = Table.of(bounds.fed_plt("3: accelerated steps", 10.0, 3, 1))
+    first = {form: float(rows["share"][0]) for (form,), rows in found.each("form")}
+    assert set(first) == {bounds.AS_PRINTED, *bounds.ONE_ONLY, bounds.CORRECTED}
+    assert first[bounds.AS_PRINTED] > first[bounds.ONE_ONLY[0]] > 1
+    assert first[bounds.CORRECTED] < first[bounds.ONE_ONLY[1]] < 1
+
+
 def test_parallel_updates_diverge_where_assumption_1_holds() -> None:
     """Equal columns, L/rho = 1/2: the plain iteration converges for M = 2 only (2/(3M - 4) is 1, then 1/4)."""
-    for case, converges in zip(bounds.CASES, (True, False, True, True), strict=True):
-        found = Table.of(bounds.sharing(case, 60))
+    for case, converges in zip(bounds_sharing.CASES, (True, False, True, True), strict=True):
+        found = Table.of(bounds_sharing.sharing(case, 60))
         assert bounded("measured", "bound")(found).same is converges
         assert (found["measured"][-1] < 1e-10) is np.bool_(converges)
 
@@ -75,6 +84,9 @@ def test_a_bound_on_fedspd_dp_that_is_loose_for_the_average() -> None:
     assert set(found["against"]) == {"last model", "average model", "average model, order"}
     average = found.where(against="average model")
     assert bounded("measured", "bound")(average).same
+    last = found.where(against="last model")
+    assert (last["apart"] > average["apart"]).mean() > 0.5
+    assert (average["apart"] <= average["measured"] + 1e-12).all()
     order = found.where(against="average model, order")
     assert (order["bound"] < average["bound"]).all()
     assert order["bound"][0] / order["bound"][-1] == pytest.approx(np.sqrt(20))

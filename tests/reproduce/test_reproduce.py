@@ -216,7 +216,7 @@ def epm(values: dict[str, list[float]], k0: float = 4.0) -> dict[str, list[Any]]
 )
 def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, fewest: bool) -> None:
     table = Table.of(epm({"FedEPM": ours, "SFedAvg": others, "SFedProx": [50.9, 51.1]}))
-    assert lowest("CR", "method", "FedEPM", each=("k0",), draw=fedepm._partition)(table).same is fewest
+    assert lowest("CR", "method", "FedEPM", each=("k0",), draw=fedepm.partition_of)(table).same is fewest
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, 
 def test_a_trend_is_one_between_partitions(last: Any, down: bool, up: bool) -> None:
     first, end = epm({"FedEPM": [29.9] * 10 + [30.1] * 10}), epm({"FedEPM": last}, k0=20.0)
     table = Table.of({name: first[name] + end[name] for name in first})
-    assert falls("CR", "k0", draw=fedepm._partition)(table).same is down
-    assert rises("CR", "k0", draw=fedepm._partition)(table).same is up
+    assert falls("CR", "k0", draw=fedepm.partition_of)(table).same is down
+    assert rises("CR", "k0", draw=fedepm.partition_of)(table).same is up
 
 
 def on_data_sets(levels: dict[str, list[float]]) -> Table:
@@ -745,6 +745,18 @@ def test_much_worse_is_clearly_so_and_by_much(low: Any, high: Any, same: bool, i
     assert ("least clear" in found.measured) is in_order
 
 
+def test_what_more_trials_of_the_rivals_would_take() -> None:
+    """Two partitions of 100, 0.6 + 0.4 seconds: 49 times as much again."""
+    runs = {"method": ["SFedAvg", "SFedAvg"], "partition": [0, 1], "CR": [300.0, 200.0], "varied": None}
+    times = {"method": ["SFedAvg", "SFedAvg"], "partition": [0, 1], "milliseconds": 2.0, "varied": "k0"}
+    parts = [
+        Table.of({"milliseconds": np.nan, **runs, "m": 50, "k0": 4}),
+        Table.of({"CR": np.nan, **times, "m": 50, "k0": 4}),
+    ]
+    both = Table({name: np.concatenate([part[name] for part in parts]) for name in parts[0].columns})
+    assert fedepm.costs(both).startswith("Trials: SFedAvg: 2. 100 of SFedAvg and SFedProx too would take 1 minutes")
+
+
 def test_how_a_run_of_fedepm_s_figures_ends() -> None:
     rows = fedepm_trials.cut_at_random(50, 0)
     method = fedepm_trials.method_named("SFedAvg", 50, 0.5, 4)
@@ -767,10 +779,10 @@ def test_time_is_that_of_a_round_as_often_as_there_were_rounds() -> None:
     times = {"method": "FedEPM", "m": 50, "k0": 4, "partition": [0, 1], "milliseconds": [2.0, 3.0], "varied": "k0"}
     parts = [Table.of({"milliseconds": np.nan, **runs}), Table.of({"CR": np.nan, **times})]
     both = Table({name: np.concatenate([part[name] for part in parts]) for name in parts[0].columns})
-    found = fedepm._timed(both)
+    found = fedepm.timed(both)
     assert found["partition"].tolist() == [0, 1]
     np.testing.assert_allclose(found["TCT"], [0.02, 0.06])
-    assert fedepm._runs(both)["CR"].tolist() == [10.0, 20.0, 30.0]
+    assert fedepm.runs_of(both)["CR"].tolist() == [10.0, 20.0, 30.0]
 
 
 def test_rounds_of_all_methods_are_timed_in_turns() -> None:
@@ -792,6 +804,18 @@ def test_rivals_of_fedepm_differ_in_one_thing() -> None:
     ):  # fmt: skip
         changed: Any = fedepm_trials.method_named(name, 50, 0.2, 12)
         assert (changed.over, changed.by_size) == (over, by_size)
+    fresh, reset = (
+        fedepm_trials.method_named(name, 50, 0.2, 12) for name in (fedepm_trials.FRESH, fedepm_trials.RESET)
+    )
+    assert isinstance(reset, fedepm_trials.FromTheModel)
+    assert vars(fresh) == vars(reset)
+
+
+def test_fedepm_from_the_model_does_not_wait_for_its_clients() -> None:
+    """Where steps start at the server's w, the share of clients hardly matters; from their own w_i it does."""
+    for name, slower in ((fedepm_trials.FRESH, True), (fedepm_trials.RESET, False)):
+        few, all_ = (fedepm_trials.run(name, 50, 12, share, 0.1, partitions=1)["CR"][0] for share in (0.2, 1.0))
+        assert (few > 2 * all_) is np.bool_(slower)
 
 
 def test_numbers_in_reasons_are_read_from_data() -> None:
@@ -799,6 +823,9 @@ def test_numbers_in_reasons_are_read_from_data() -> None:
     read = {"known": table}.get
     assert facts.filled("takes {known|CR|method=a, b|k0=4|.0f} rounds", read) == "takes 10 rounds"
     assert facts.filled("{known|CR|method=a, b|range .1f}; {x|CR|.0f}; {y}", read) == "10.0 to 20.0; –; {y}"
+    assert facts.filled("{known|CR|k0=4|method=c|root .3f}", read) == "5.477"
+    rounds = {"known": Table.of({"round": [1, 2], "CR": [10.0, 20.0]})}.get
+    assert facts.filled("{known|CR|rounds .0f} and {known|CR|.0f} at the end", rounds) == "15 and 20 at the end"
 
 
 def test_no_number_in_a_reason_is_missing() -> None:

@@ -2,7 +2,7 @@
 
 Each function returns, for some rounds and all runs, what a theorem bounds the mean of (`measured`), the `bound` with
 the paper's constants, and the `share` of it that was measured. A theorem's assumptions are said where its problem is
-made, and hold there. Claims and figures are in `theorems.py`.
+made, and hold there. Claims and figures are in `theorems.py`; ADMM sharing is in `bounds_sharing.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 import sottovoce as sv
 from sottovoce import solvers
-from sottovoce.algorithms import ADMMSharing, FedPLT
+from sottovoce.algorithms import FedPLT
 from sottovoce.algorithms.fed_plt_rates import Contraction, contraction, in_mean
 from sottovoce.core import check
 from sottovoce.core.contract import Method
@@ -28,7 +28,6 @@ from sottovoce.reproduce.experiment import Columns
 from sottovoce.reproduce.trials import watch
 
 DELTA = 1e-3
-COLUMNS = ("round", "run", "measured", "bound", "share")
 Weights = np.ndarray
 
 
@@ -54,7 +53,8 @@ def columns(rounds: Sequence[int], values: ArrayLike, bounds: ArrayLike, **more:
 def stacked(name: str, parts: Mapping[str, Columns]) -> Columns:
     """Columns of several kinds, one after the other, with the kind as a column."""
     kinds = [kind for kind, part in parts.items() for _ in part["round"]]
-    return {name: kinds} | {key: np.concatenate([part[key] for part in parts.values()]) for key in COLUMNS}
+    names = next(iter(parts.values()))
+    return {name: kinds} | {key: np.concatenate([part[key] for part in parts.values()]) for key in names}
 
 
 @lru_cache(maxsize=4)
@@ -181,19 +181,21 @@ def fedspd_dp(
     rho_times: float = 1.0,
 ) -> Columns:
     """H of (25) with the last x_0, as printed, and with its average, as in the proof (62), against (28) and (31).
+    And its term β Σ|x̄_i − x_0| (`apart`), and β N |x_0 − x*| to compare it with (`away`).
 
     A share p of the clients is `active`; ρ is so many times the least that is allowed. The clients' |λ_i| are checked
     to stay below β, as Assumption 3 has it: nothing in the algorithm keeps them there.
     """
     owned, objective, q, p = federation(), sv.Objective(sv.Logistic(), sv.Ball(RADIUS)), local_steps, active
     rows, n, d = as_rows(owned, objective), owned.n, owned.X.shape[1]
-    least = rows.value(minimiser(rows, objective, 0.25)[None])
+    best = minimiser(rows, objective, 0.25)
+    least = rows.value(best[None])
     least_allowed, spread = least_rho(q, p, epsilon, rounds, d)
     rho = rho_times * least_allowed
     recorded = list(range(1, rounds + 1)) if each_round else some_rounds(rounds)
     at_zero, duals = rows.value(np.zeros((1, d))), 0.0
     lam = x_0 = x_i = total_i = total_0 = np.zeros((runs, n, d))
-    values: dict[str, list[np.ndarray]] = {"last": [], "average": []}
+    values, apart, away = ({"last": [], "average": []} for _ in range(3))
     rest: list[float] = []
 
     def note(checkpoint: Checkpoint) -> None:
@@ -206,7 +208,9 @@ def fedspd_dp(
         if t in recorded:
             gap = (rows.value(total_i / t) - least).sum(axis=-1)
             for name, other in (("last", x_0), ("average", total_0 / t)):
-                values[name].append(gap + BETA * np.linalg.norm(total_i / t - other, axis=-1).sum(axis=-1))
+                apart[name].append(BETA * np.linalg.norm(total_i / t - other, axis=-1).sum(axis=-1))
+                away[name].append(BETA * n * np.linalg.norm(other - best, axis=-1).mean(axis=-1))
+                values[name].append(gap + apart[name][-1])
             moved = BETA * np.linalg.norm((x_i - x_0).mean(axis=0), axis=-1).sum()  # the λ_i of the supremum
             first = (at_zero - rows.value(x_i).mean(axis=0)).sum() + moved
             second = n * ((2 * RADIUS) ** 2 * rho * (q + 1) / q + (2 * BETA) ** 2 / rho) / 2
@@ -218,9 +222,15 @@ def fedspd_dp(
     watched(algorithm, owned, objective, note, rounds=rounds, runs=runs, **some)
     check.require(duals <= BETA, "bounds", f"|λ_i| must stay below β = {BETA:g} (Assumption 3)", duals)
     main = n * 4 * RADIUS * np.sqrt(spread / (q * p * np.array(recorded)))  # (31)
-    bounds = {"last": main + rest, "average": main + rest}  # (28)
-    parts = {f"{name} model": columns(recorded, values[name], bound) for name, bound in bounds.items()}
-    return stacked("against", parts | {"average model, order": columns(recorded, values["average"], main)})
+    sides = {"last model": ("last", main + rest), "average model": ("average", main + rest)}  # (28)
+    sides["average model, order"] = ("average", main)
+    return stacked(
+        "against",
+        {
+            side: columns(recorded, values[of], bound, apart=apart[of], away=away[of])
+            for side, (of, bound) in sides.items()
+        },
+    )
 
 
 def fedspd_dp_halved(local_steps: int, epsilon: float, rounds: int, runs: int, rho_times: float = 1.0) -> Columns:
@@ -240,6 +250,8 @@ def fedspd_dp_halved(local_steps: int, epsilon: float, rounds: int, runs: int, r
 # ------------------------------------------------------------------------- Fed-PLT, Propositions 1 to 3 and Corollary 1
 
 TAU = 0.1  # of noise
+AS_PRINTED, CORRECTED = "S as printed", "S corrected"
+ONE_ONLY = (f"{AS_PRINTED}, χ corrected", f"{CORRECTED}, χ as printed")
 PROPOSITIONS: Mapping[str, Json] = {  # with so few local steps that what they leave, χ, matters, and |S| < 1
     "1: gradient steps": {"steps": 2},
     "2: half of the agents": {"steps": 2, "p": 0.5},
@@ -248,9 +260,12 @@ PROPOSITIONS: Mapping[str, Json] = {  # with so few local steps that what they l
 }
 
 
-def printed(given: Contraction, rho: float, strong: float, chi: float | None = None) -> np.ndarray:
-    """S as printed: 1/(λ̲ + 1/ρ) where it should be 1/(1 + ρλ̲); and another χ, if given."""
-    moves, chi = 1 / (strong + 1 / rho), given.chi if chi is None else chi
+def printed(given: Contraction, rho: float, strong: float) -> np.ndarray:
+    """S as printed: 1/(λ̲ + 1/ρ) where it should be 1/(1 + ρλ̲)."""
+    return matrix(given, given.chi, 1 / (strong + 1 / rho))
+
+
+def matrix(given: Contraction, chi: float, moves: float) -> np.ndarray:
     return np.array([[chi, (1 + chi) * moves], [2 * chi, given.zeta + 2 * chi * moves]])
 
 
@@ -267,8 +282,12 @@ def fed_plt(proposition: str, length: float, rounds: int, runs: int) -> Columns:
     exact = solvers.Accelerated(steps) if setting.get("accelerated") else solvers.Gradient(steps, gamma)
     solver = solvers.Noisy(steps, gamma, noise_std=float(np.sqrt(2 * gamma) * tau)) if tau else exact
     given = contraction(exact, rho, ridge, smooth)
-    lemma_7 = (1 + smooth / ridge) * (1 - np.sqrt(ridge / smooth)) ** steps if setting.get("accelerated") else None
-    norms = {"as printed": float(np.linalg.norm(printed(given, rho, ridge, lemma_7), 2)), "corrected": given.norm}
+    forms = {AS_PRINTED: printed(given, rho, ridge), CORRECTED: given.matrix}
+    if setting.get("accelerated"):  # here χ is that of Lemma 7, which is printed wrong too
+        lemma_7 = (1 + smooth / ridge) * (1 - np.sqrt(ridge / smooth)) ** steps
+        forms |= {ONE_ONLY[0]: forms[AS_PRINTED], ONE_ONLY[1]: matrix(given, lemma_7, 1 / (1 + rho * ridge))}
+        forms[AS_PRINTED] = matrix(given, lemma_7, 1 / (ridge + 1 / rho))
+    norms = {form: float(np.linalg.norm(one, 2)) for form, one in forms.items()}
     check.require(max(norms.values()) < 1, "bounds", "|S| must be below 1", norms)
     recorded, distances = some_rounds(rounds), []
 
@@ -345,51 +364,3 @@ def fedepm(epsilon: float, rounds: int, runs: int) -> Columns:
     privacy = sv.Published(epsilon) if epsilon else sv.NoPrivacy()
     watched(algorithm, owned, objective, note, rounds=rounds, runs=runs, privacy=privacy)
     return columns(recorded, squares, falls, **more)
-
-
-# --------------------------------------------------------------------------------------- ADMM sharing, Theorems 1 and 2
-
-CASES = {  # number of parties, whether all have the same columns, weight of the proximal term, ρ
-    "two parties, as printed": (2, False, 0.0, 2.0),
-    "four parties with equal columns, as printed": (4, True, 0.0, 2.0),
-    "four parties with equal columns, as printed, ρ = 5": (4, True, 0.0, 5.0),
-    "four parties with equal columns, proximal term": (4, True, 3.0, 2.0),
-}
-
-
-def sharing(case: str, rounds: int) -> Columns:
-    """The least V^t (13) so far against C (𝓛¹ − f̲)/T (48), with C = C_1/C_2 from (39) to (45); and V^t itself (`last`).
-
-    Squared loss (L = 1), orthonormal columns (every eigenvalue of D'D is 1), ridge 0.1, ρ >= 2: Assumption 1 holds, as
-    γ_m = ρ + 0.1 >= 2 and ργ >= ρ² > 2L². With a proximal term of weight τ (c = 1 + τ >= M) the constants are those of
-    the repaired proof, see `ADMMSharing`.
-    """
-    parties, equal, proximal, rho = CASES[case]
-    ridge, rng = 0.1, np.random.default_rng(0)
-    parts = [np.linalg.qr(rng.normal(size=(40, 4)))[0] for _ in range(parties)]
-    parts = np.stack([parts[0]] * parties if equal else parts)
-    y = rng.normal(size=40)
-    c_1 = max((2 + rho * (1 + proximal)) ** 2 + (parties + 1) * rho**2, (parties + 1) * (1 + rho) ** 2 + rho**-2)
-    of_x = rho * (2 + 2 * proximal - parties) / 2 if proximal else parties * (rho + ridge) / 2
-    constant = c_1 / min(of_x, rho / 2 - 1 / rho)
-    recorded, least, first, values, bounds, last = some_rounds(rounds), np.inf, None, [], [], []
-
-    def note(checkpoint: Checkpoint) -> None:
-        nonlocal least, first
-        r, z, dual = (part[0] for part in (checkpoint.server.r, checkpoint.server.z[0], checkpoint.server.y[0]))
-        x, over = np.einsum("mnd,mn->md", parts, r), r.sum(axis=0) - z
-        of_x = x - (x - np.einsum("mnd,n->md", parts, dual + rho * over)) / (1 + ridge)
-        of_z = z - y - dual - rho * over
-        now = float((of_x**2).sum() + of_z @ of_z + over @ over)  # (13)
-        least = min(least, now)
-        if first is None:
-            first = ((z - y) @ (z - y) + ridge * (x**2).sum() + rho * over @ over) / 2 + dual @ over  # (5); f̲ = 0
-        if checkpoint.k in recorded:
-            values.append(least)
-            bounds.append(constant * first / checkpoint.k)
-            last.append(now)
-
-    objective = sv.Objective(sv.Squared(), sv.L2(ridge), scale="sum")
-    owned = sv.VerticalFederation.from_arrays(list(parts), y)
-    watched(ADMMSharing(rho=rho, proximal=proximal), owned, objective, note, rounds=rounds, runs=1)
-    return columns(recorded, values, bounds, last=last)

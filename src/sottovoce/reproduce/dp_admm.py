@@ -60,12 +60,15 @@ class OwnLoss(Watch):
 
 
 class OwnModels(OwnLoss):
-    """And their accuracy on the test rows of the first draw."""
+    """And their accuracy on the test rows of the first draw, with the share of the larger class there."""
 
     def measure(self, checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         X, y = federation(clients=100)[1]
         right = np.sign(self.models(checkpoint) @ X.T) == np.sign(y)
-        return super().measure(checkpoint) | {OWN: right.mean(axis=(-2, -1))}
+        return super().measure(checkpoint) | {
+            OWN: right.mean(axis=(-2, -1)),
+            "larger_class": max(np.mean(y > 0), np.mean(y < 0)),
+        }
 
 
 METHODS: Mapping[str, Method] = {"DPSGD": DPSGD(step=0.1), **FAMILY}

@@ -141,8 +141,8 @@ TAMUNA_READ = Experiment(
             "how many readings meet all of the paper's rates of TAMUNA for which they were run",
             "one, if its numbers told which it is",
             _only_one,
-            "with a step longer than the best, kept for all and for half of the agents, several readings meet them "
-            "(table above): the numbers do not tell which one the authors had",
+            "with one step for all and for half of the agents, longer than the best for half, several readings meet "
+            "them (table above): the numbers do not tell which one the authors had",
             kind="ours",
         )
     ],

@@ -1,4 +1,6 @@
-"""FedEPM (Zhou and Li 2022), section VII: objective, rounds, time and signal-to-noise ratio over k0, rho and eps.
+"""FedEPM (Zhou and Li 2022), section VII: objective, rounds, time and signal-to-noise ratio over k0 and eps.
+
+Figure 4, over rho, is in `fedepm_share.py`.
 
 What is run is in `fedepm_trials.py`. Every trial has a partition of its own; all methods are run on the same ones, so
 that differences are taken partition by partition.
@@ -7,7 +9,7 @@ TCT is the rounds (CR) of a run times the CPU time of a round. The latter is mea
 in turns on the same partition: runs that are minutes apart would tell how busy the machine was.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +18,6 @@ import numpy as np
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce.experiment import Cell, Claim, Experiment, Kind, Panel, Setting, Sweep, Table, every
 from sottovoce.reproduce.fedepm_trials import (
-    AS_PRINTED,
-    FIXED,
-    FRESH,
     METHODS,
     PLAIN,
     PRINTED_MU,
@@ -26,31 +25,38 @@ from sottovoce.reproduce.fedepm_trials import (
     local_time,
     run,
 )
-from sottovoce.reproduce.groups import means
 from sottovoce.reproduce.verdicts import Rule, alike, falls, highest, lowest, lowest_median, near, rises
 
 FITTED: Kind = "conjecture"  # claims about FedEPM's own runs: its step is μ/d_i because the paper's figures need it
 TRIALS, RIVALS_TRIALS, FEW = 100, 20, 10  # of FedEPM; of others, which cost far more; in Figure 2 and Table I
 
 
-def _partition(table: Table) -> np.ndarray:
+def partition_of(table: Table) -> np.ndarray:
     return table["partition"]
 
 
-def _trials(table: Table) -> str:
+def trials_of(table: Table) -> str:
     """On how many partitions each method was run."""
     counts = "; ".join(f"{method}: {len(np.unique(rows['partition']))}" for (method,), rows in table.each("method"))
     return f"Trials: {counts}.\n"
 
 
-def _runs(table: Table) -> Table:
+def costs(table: Table) -> str:
+    """The same, and what as many trials of the rivals as of FedEPM would take."""
+    rivals = timed(table).where(method=list(RIVALS))
+    more = TRIALS / len(np.unique(rivals["partition"])) - 1
+    minutes = f"{more * rivals['TCT'].sum() / 60:.0f} minutes of CPU time"
+    return f"{trials_of(runs_of(table))[:-1]} {TRIALS} of SFedAvg and SFedProx too would take {minutes} more.\n"
+
+
+def runs_of(table: Table) -> Table:
     """Without the rows that tell times."""
     return table.rows(~np.isnan(table["CR"]))
 
 
-def _timed(table: Table) -> Table:
+def timed(table: Table) -> Table:
     """Runs on the partitions on which rounds were timed, with TCT in seconds."""
-    runs, times = _runs(table), table.rows(np.isnan(table["CR"]))
+    runs, times = runs_of(table), table.rows(np.isnan(table["CR"]))
     names = ("m", "method", "partition", str(times["varied"][0]))
     found, keys = (list(zip(*(part[name].tolist() for name in names), strict=True)) for part in (times, runs))
     of_a_round = dict(zip(found, times["milliseconds"].tolist(), strict=True))
@@ -77,7 +83,7 @@ FIGURE_2 = Experiment(
         Claim(
             "FedEPM declines the fastest",
             "FedEPM lowest (after 10 rounds)",
-            lowest("objective", "method", "FedEPM", where={"round": 10.0}, each=("m", "k0"), paired=_partition),
+            lowest("objective", "method", "FedEPM", where={"round": 10.0}, each=("m", "k0"), paired=partition_of),
             robust=True,
             kind=FITTED,
         ),
@@ -94,20 +100,21 @@ FIGURE_2 = Experiment(
         for m in (50, 100)
         for k0 in (4, 12, 20)
     ],
-    summary=_trials,
+    summary=trials_of,
 )
 
 # ------------------------------------------------------------------------------------------------------ Figures 3 to 5
 
 MEASURES = {"CR": "rounds", "TCT": "time"}
-OF = {"CR": _runs, "TCT": _timed, "SNR": _runs, "objective": _runs, "milliseconds": lambda table: table}
+OF = {"CR": runs_of, "TCT": timed, "SNR": runs_of, "objective": runs_of, "milliseconds": lambda table: table}
 LABELS = {"CR": "communication rounds", "TCT": "CPU seconds", "SNR": "log10 of signal to noise"}
 
 
 VALUES = {"k0": (4, 8, 12, 16, 20), "share": (0.2, 0.4, 0.6, 0.8, 1.0), "epsilon": (0.1, 0.3, 0.5, 0.7, 0.9)}
+FEWEST = VALUES["k0"][:2]
+ALSO_TIMED = {"share": (0.98,)}  # all but one client: to tell what it takes to choose some of them
 THREE = {"method": METHODS}
 RIVALS = {"SFedAvg": 0, "SFedProx": 1}  # places in Table I
-AS_IN_34 = {method: f"{method}, {AS_PRINTED}" for method in RIVALS}
 # Sizes of runs that are not the paper's.
 SIZES = {UNLIMITED: {"partitions": 2, "last": 4000}, PRINTED_MU: {"partitions": FEW}}
 
@@ -120,7 +127,7 @@ def _cell(setting: Setting, quick: bool) -> Cell:
     return Cell(setting, run, SIZES.get(str(setting["method"]), usual))
 
 
-def _over(quick: bool, name: str, numbers: Sequence[int] = (50,), **others: Sequence[float]) -> list[Cell]:
+def over(quick: bool, name: str, numbers: Sequence[int] = (50,), **others: Sequence[float]) -> list[Cell]:
     """All three methods, m of `numbers` and the values of the paper (quick: the first two); all else is as there.
     And `others`: methods that are not the paper's, with the values for which they are run. And what a round takes."""
     values = VALUES[name][:2] if quick else VALUES[name]
@@ -128,36 +135,45 @@ def _over(quick: bool, name: str, numbers: Sequence[int] = (50,), **others: Sequ
     settings = every(**axes | {name: values}, method=METHODS)
     for method, tried in others.items():
         settings += every(**axes | {name: tried[:2] if quick else tried}, method=(method,))
-    sizes = {"values": values, "rounds": 4 if quick else 9, "partitions": 2 if quick else RIVALS_TRIALS}
+    sizes = {
+        "values": (*values, *ALSO_TIMED.get(name, ())),
+        "rounds": 4 if quick else 9,
+        "partitions": 2 if quick else RIVALS_TRIALS,
+    }
     times = [Cell({"m": m, "varied": name}, local_time, sizes, alone=True) for m in axes["m"]]
     return [_cell(setting, quick) for setting in settings] + times
 
 
-def _by(rule: Any, y: str, *arguments: Any, **which: Any) -> Rule:
+def judged(rule: Any, y: str, *arguments: Any, **which: Any) -> Rule:
     """The rule on the rows that have `y`, partition by partition."""
-    return rule(y, *arguments, of=OF[y], paired=_partition, **which)
+    return rule(y, *arguments, of=OF[y], paired=partition_of, **which)
 
 
-def _trends(says: str, paper: str, rule: Any, *arguments: Any, **which: Any) -> list[Claim]:
-    """What the paper says of all three methods, for each of them."""
+EACH = {method: method for method in METHODS}
+
+
+def trends(
+    says: str, paper: str, rule: Any, *arguments: Any, methods: Mapping[str, str] = EACH, **which: Any
+) -> list[Claim]:
+    """What the paper says of all three methods, for each of them; `methods` has the names that they are run by."""
     return [
         Claim(
             f"{says} ({method})",
             paper,
-            _by(rule, *arguments, where={"method": method}, **which),
+            judged(rule, *arguments, where={"method": name}, **which),
             kind=FITTED if method == "FedEPM" else "measured",
         )
-        for method in METHODS
+        for method, name in methods.items()
     ]
 
 
-def _best(each: Sequence[str], where: str = "", medians: bool = False) -> list[Claim]:
+def best(each: Sequence[str], where: str = "", medians: bool = False) -> list[Claim]:
     """FedEPM has the fewest rounds and the least time in every setting; in the mean, or in the median."""
     return [
         Claim(
             f"FedEPM needs the least {what}{where}",
             "FedEPM's median lowest; on clearly more than half of the partitions too" if medians else "FedEPM lowest",
-            _by(lowest_median if medians else lowest, y, "method", "FedEPM", where=THREE, each=each),
+            judged(lowest_median if medians else lowest, y, "method", "FedEPM", where=THREE, each=each),
             kind=FITTED,
         )
         for y, what in MEASURES.items()
@@ -166,61 +182,53 @@ def _best(each: Sequence[str], where: str = "", medians: bool = False) -> list[C
 
 def _ends(table: Table) -> str:
     """How runs with the fewest local steps end, and where."""
-    rows, table = [], _runs(table)
-    for (m, method), part in table.where(k0=min(VALUES["k0"])).each("m", "method"):
+    rows = []
+    for (m, k0, method), part in runs_of(table).where(k0=FEWEST).each("m", "k0", "method"):
         of, ended = len(part), [int(np.sum(part[name])) for name in ("risen", "cut")]
         levels = f"{np.min(part['objective']):.4f} to {np.max(part['objective']):.4f}"
         rows.append(
-            [f"{m:g}", str(method), *(f"{count} of {of}" for count in ended), f"{np.mean(part['CR']):.0f}", levels]
+            [
+                f"{m:g}",
+                f"{k0:g}",
+                str(method),
+                *(f"{count} of {of}" for count in ended),
+                f"{np.mean(part['CR']):.0f}",
+                levels,
+            ]
         )
-    headings = ["m", "method", "ended as f and its gradient rose", "cut after 500 rounds", "CR", "f/m at the end"]
+    headings = ["m", "k0", "method", "ended as f and its gradient rose", "cut after 500 rounds", "CR", "f/m at the end"]
     limit = f"{UNLIMITED}: no stop as f and its gradient rise, {SIZES[UNLIMITED]['last']} rounds"
-    return f"{_trials(table)}\nHow runs end with k0 = 4 ({limit}):\n\n{markdown_table(headings, rows)}\n"
-
-
-def _by_share(table: Table) -> str:
-    """Rounds, also of FedEPM where one thing is changed, and the time of a round."""
-    shares, of_a_round, table = sorted(set(table["share"].tolist())), table.where(varied="share"), _runs(table)
-
-    rounds = []
-    for name in (*METHODS, FIXED, FRESH):
-        found = [table.where(method=name, share=share)["CR"] for share in shares]
-        rounds.append([f"CR, {name}", *(f"{np.mean(one):.3g} ({np.median(one):.3g})" for one in found)])
-    for name in METHODS:
-        found = means(of_a_round.where(method=name), "milliseconds", "share")
-        rounds.append([f"milliseconds a round, {name}", *(f"{found[share].value:.3g}" for share in shares)])
-    headings = ["mean (of CR also the median)", *(f"ρ = {share:g}" for share in shares)]
-    return f"{_trials(table)}\n{markdown_table(headings, rounds)}\n"
+    return f"{costs(table)}\nHow runs end with k0 = 4 and 8 ({limit}):\n\n{markdown_table(headings, rows)}\n"
 
 
 FIGURE_3 = Experiment(
     "fedepm-figure-3",
     "Figure 3: rounds and time over k0",
-    lambda quick: _over(quick, "k0", (50, 100), **{UNLIMITED: (4, 8), PRINTED_MU: VALUES["k0"]}),
+    lambda quick: over(quick, "k0", (50, 100), **{UNLIMITED: FEWEST, PRINTED_MU: VALUES["k0"]}),
     [
-        *_trends("more local steps, fewer rounds", "CR falls with k0", falls, "CR", "k0", each=("m",)),
-        *_trends("more local steps, less time", "TCT falls with k0", falls, "TCT", "k0", each=("m",)),
-        *_best(("m", "k0")),
+        *trends("more local steps, fewer rounds", "CR falls with k0", falls, "CR", "k0", each=("m",)),
+        *trends("more local steps, less time", "TCT falls with k0", falls, "TCT", "k0", each=("m",)),
+        *best(("m", "k0")),
         Claim(
             "SFedProx needs fewer rounds than SFedAvg",
             "SFedProx lower",
-            _by(lowest, "CR", "method", "SFedProx", where={"method": ["SFedProx", "SFedAvg"]}, each=("m", "k0")),
+            judged(lowest, "CR", "method", "SFedProx", where={"method": ["SFedProx", "SFedAvg"]}, each=("m", "k0")),
         ),
         Claim(
             "all three approach the same objective (Figure 2)",
             "the same where they stop; to 0.01, as we read it",
-            _by(alike, "objective", "method", 0.01, where=THREE, each=("m", "k0")),
+            judged(alike, "objective", "method", 0.01, where=THREE, each=("m", "k0")),
             kind=FITTED,
         ),
         Claim(
             "all three approach the same objective (Figure 2), μ of FedEPM as printed",
             "the same where they stop; to 0.01, as we read it",
-            _by(alike, "objective", "method", 0.01, where={"method": [PRINTED_MU, *RIVALS]}, each=("m", "k0")),
+            judged(alike, "objective", "method", 0.01, where={"method": [PRINTED_MU, *RIVALS]}, each=("m", "k0")),
         ),
     ],
     [
         Panel(
-            y, "k0", ("method",), {"m": m, **THREE}, f"m = {m}", "$k_0$", LABELS[y], log="y", draw=_partition,
+            y, "k0", ("method",), {"m": m, **THREE}, f"m = {m}", "$k_0$", LABELS[y], log="y", draw=partition_of,
             cut="cut", early="risen", of=OF[y],
         )
         for m in (50, 100)
@@ -228,56 +236,26 @@ FIGURE_3 = Experiment(
     ],
     summary=_ends,
 )  # fmt: skip
-FIGURE_4 = Experiment(
-    "fedepm-figure-4",
-    "Figure 4: rounds and time over the share of clients in a round",
-    lambda quick: _over(quick, "share", **{FIXED: VALUES["share"], FRESH: VALUES["share"]}),
-    [
-        *(  # of the rivals as printed: below
-            claim if claim.kind == FITTED else replace(claim, says=f"{claim.says}, our mean", kind="ours")
-            for words in (
-                ("more clients a round, fewer rounds", "CR falls with rho", falls, "CR"),
-                ("more clients a round, more time", "TCT rises with rho", rises, "TCT"),
-            )
-            for claim in _trends(*words, "share")
-        ),
-        Claim(
-            "but only slightly fewer (FedEPM)",
-            "slightly; by less than a factor of 2, as we read it",
-            _by(alike, "CR", "share", 1.0, where={"method": "FedEPM"}, relative=True),
-            kind=FITTED,
-        ),
-        *_best(("share",), medians=True),
-    ],
-    [
-        Panel(
-            y, "share", ("method",), THREE, xlabel="share of clients ρ", ylabel=LABELS[y], kind="box", log="y",
-            cut="cut", of=OF[y],
-        )
-        for y in MEASURES
-    ],
-    summary=_by_share,
-)  # fmt: skip
 FIGURE_5 = Experiment(
     "fedepm-figure-5",
     "Figure 5: rounds, time and signal-to-noise ratio over eps",
-    lambda quick: _over(quick, "epsilon"),
+    lambda quick: over(quick, "epsilon"),
     [
         *(
             claim
             for y, what in MEASURES.items()
-            for claim in _trends(
+            for claim in trends(
                 f"eps hardly changes the {what}", "within 20 %, as we read it", alike, y, "epsilon", 0.2, relative=True
             )
         ),
-        *_trends("a larger eps, a larger signal-to-noise ratio", "SNR rises with eps", rises, "SNR", "epsilon"),
+        *trends("a larger eps, a larger signal-to-noise ratio", "SNR rises with eps", rises, "SNR", "epsilon"),
         Claim(
             "FedEPM has the smallest signal-to-noise ratio",
             "FedEPM lowest",
-            _by(lowest, "SNR", "method", "FedEPM", each=("epsilon",)),
+            judged(lowest, "SNR", "method", "FedEPM", each=("epsilon",)),
             kind=FITTED,
         ),
-        *_best(("epsilon",), " at every eps"),
+        *best(("epsilon",), " at every eps"),
     ],
     [
         Panel(
@@ -286,35 +264,7 @@ FIGURE_5 = Experiment(
         )
         for y in LABELS
     ],
-    summary=lambda table: _trials(_runs(table)),
-)  # fmt: skip
-
-# ---------------------------------------------------------------------------- Figure 4: the rivals' mean as printed
-
-OF_34 = Experiment(
-    "fedepm-mean",
-    "Figure 4: rounds of the rivals with their mean (34) as printed",
-    Sweep(
-        run,
-        every(**AXES | {"m": (50,), "share": VALUES["share"]}, method=AS_IN_34.values()),
-        every(**AXES | {"m": (50,), "share": (0.2,)}, method=AS_IN_34.values()),
-        {"partitions": 4},
-        {"partitions": 2, "last": 4},
-    ),
-    [
-        Claim(
-            f"more clients a round, fewer rounds ({method})",
-            "CR falls with rho",
-            falls("CR", "share", where={"method": printed}, paired=_partition),
-        )
-        for method, printed in AS_IN_34.items()
-    ],
-    [
-        Panel(
-            "CR", "share", ("method",), xlabel="share of clients ρ", ylabel=LABELS["CR"], log="y", cut="cut",
-        )
-    ],
-    summary=_trials,
+    summary=costs,
 )  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------------------- Table I
@@ -344,12 +294,12 @@ def _longer(method: str) -> list[Claim]:
         Claim(
             f"{method} takes longer in a round than FedEPM",
             "FedEPM lowest",
-            lowest("milliseconds", "method", "FedEPM", where=pair, each=("m", "k0"), paired=_partition),
+            lowest("milliseconds", "method", "FedEPM", where=pair, each=("m", "k0"), paired=partition_of),
         ),
         Claim(
             f"by so many times ({method})",
             f"{min(ratios.values()):.1f} to {max(ratios.values()):.1f} times; to a factor of 2, as we read it",
-            near("times_fedepm", ("m", "k0"), ratios, 2.0, where=where, draw=_partition),
+            near("times_fedepm", ("m", "k0"), ratios, 2.0, where=where, draw=partition_of),
         ),
     ]
 
@@ -370,11 +320,11 @@ TABLE_I = Experiment(
         Claim(
             "SFedProx takes the longest in a round",
             "SFedProx highest",
-            highest("milliseconds", "method", "SFedProx", each=("m", "k0"), paired=_partition),
+            highest("milliseconds", "method", "SFedProx", each=("m", "k0"), paired=partition_of),
         ),
         *(
             replace(claim, kind="measured")  # what a round takes does not depend on how long the steps are
-            for claim in _trends(
+            for claim in trends(
                 "more local steps take longer", "rises with k0", rises, "milliseconds", "k0", each=("m",)
             )
         ),
@@ -389,10 +339,10 @@ TABLE_I = Experiment(
             "$k_0$",
             "time of a round, FedEPM = 1",
             paper={name: {k: ratio for (n, k), ratio in _ratios(name).items() if n == m} for name in RIVALS},
-            draw=_partition,
+            draw=partition_of,
         )
         for m in (50, 128)
     ],
-    summary=_trials,
+    summary=trials_of,
 )
-EXPERIMENTS = (FIGURE_2, FIGURE_3, TABLE_I, FIGURE_4, OF_34, FIGURE_5)
+EXPERIMENTS = (FIGURE_2, FIGURE_3, TABLE_I, FIGURE_5)

@@ -21,7 +21,7 @@ import numpy as np
 import sottovoce as sv
 from sottovoce.algorithms import FedSPDDP
 from sottovoce.algorithms.fedspd_dp import Client, Down, Up
-from sottovoce.core.contract import Method, Site
+from sottovoce.core.contract import Array, Method, Site
 from sottovoce.core.participation import KOfN
 from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
@@ -66,9 +66,13 @@ def _to_length_1(Z: np.ndarray, axis: int) -> np.ndarray:
     return Z / np.linalg.norm(Z, axis=axis, keepdims=True)
 
 
-FROM_THE_MODEL, CLIPPED, SUMMED = (
-    f"{FITTED}, {changed}" for changed in ("steps from x_0", "records clipped to 1", "cost summed over records")
-)
+FROM_THE_MODEL, CLIPPED, SUMMED, NO_TERM, HEAVIER = (
+    f"{FITTED}, {changed}"
+    for changed in (
+        "steps from x_0", "records clipped to 1", "cost summed over records", "(35) without its noise term",
+        "l1 of weight 0.01 for each client",
+    )
+)  # fmt: skip
 READINGS = {
     FITTED: _with_intercept,
     LITERAL: np.asarray,
@@ -78,9 +82,7 @@ READINGS = {
     "columns to [0, 1], rows to length 1": lambda Z: _to_length_1(_scaled(Z), 1),
     "columns to [0, 1], then to length 1": lambda Z: _to_length_1(_scaled(Z), 0),
     "standardised, rows to length 1": lambda Z: _to_length_1(Z, 1),
-    CLIPPED: _with_intercept,
-    FROM_THE_MODEL: _with_intercept,
-    SUMMED: _with_intercept,
+    **dict.fromkeys((CLIPPED, FROM_THE_MODEL, SUMMED, NO_TERM, HEAVIER), _with_intercept),
 }
 
 
@@ -126,6 +128,16 @@ class FromTheModel(FedSPDDP):
         return super().client(replace(state, x=here), down, site)
 
 
+class NoTerm(FedSPDDP):
+    """Not the paper's: noise as printed, and steps as if there were none."""
+
+    def inverse_step(self, site: Site) -> Array | float:
+        return super().inverse_step(replace(site, claim=None))
+
+
+KINDS = {FROM_THE_MODEL: FromTheModel, NO_TERM: NoTerm}
+
+
 def fedspd(K: int, Q: int, kind: type[FedSPDDP] = FedSPDDP) -> FedSPDDP:
     return kind(rho=RHO, local_steps=Q, batch=BATCH, client_rate=K / CLIENTS)
 
@@ -135,12 +147,14 @@ def trial(
 ) -> Columns:
     """Trials in the paper's setting, with `total` as the total privacy loss that it claims."""
     rows = data(reading)
-    method = fedspd(K, Q, FromTheModel if reading == FROM_THE_MODEL else kind)
+    method = fedspd(K, Q, KINDS.get(reading, kind))
     goal, G = (replace(GOAL, scale="sum"), BOUND / SIZE) if reading == SUMMED else (GOAL, BOUND)
+    goal = replace(GOAL, penalty=sv.L1(CLIENTS * L1)) if reading == HEAVIER else goal
     bound: Json = {"clip" if reading == CLIPPED else "assume": G}
-    privacy = sv.Published(method.epsilon_of_round(total, ROUNDS, rows[0].sizes), DELTA, **bound)  # (36)
-    options: Json = {"participation": KOfN(K), "watch": Lagrangian, "columns": (ACCURACY,)}
-    return trained(method, goal, privacy, rounds, trials, data=rows, at_once=4, **options)
+    epsilon = method.epsilon_of_round(total, ROUNDS, rows[0].sizes)  # (36)
+    options: Json = {"participation": KOfN(K), "watch": Lagrangian, "columns": (ACCURACY,), "data": rows, "at_once": 4}
+    found = trained(method, goal, sv.Published(epsilon, DELTA, **bound), rounds, trials, **options)
+    return {**found, "epsilon": epsilon}
 
 
 BOTH = (FITTED, LITERAL)

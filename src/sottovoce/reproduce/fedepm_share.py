@@ -1,0 +1,113 @@
+"""FedEPM (Zhou and Li 2022), Figure 4: rounds and time over the share ρ of clients in a round.
+
+Besides the paper's three methods there are runs of FedEPM in which one thing after the other is changed, to tell why
+its rounds fall with ρ as they do; and the rivals with their mean (34) as printed.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sottovoce.report.tables import markdown_table
+from sottovoce.reproduce.experiment import Experiment, Panel, Sweep, Table, every
+from sottovoce.reproduce.fedepm import (
+    AXES,
+    FITTED,
+    LABELS,
+    MEASURES,
+    OF,
+    RIVALS,
+    THREE,
+    VALUES,
+    best,
+    costs,
+    over,
+    runs_of,
+    trends,
+    trials_of,
+)
+from sottovoce.reproduce.fedepm_trials import AS_PRINTED, FIXED, FRESH, METHODS, RESET, local_time, run
+from sottovoce.reproduce.groups import means
+from sottovoce.reproduce.verdicts import alike, falls, rises
+
+CHANGED = (FIXED, FRESH, RESET)
+Words = tuple[Any, ...]  # what `trends` is told
+FEWER: Words = ("more clients a round, fewer rounds", "CR falls with rho", falls, "CR", "share")
+LONGER: Words = ("more clients a round, more time", "TCT rises with rho", rises, "TCT", "share")
+SLIGHTLY: Words = (
+    "but only slightly fewer", "slightly; by less than a factor of 2, as we read it", alike, "CR", "share", 1.0, True,
+)  # fmt: skip
+
+
+def _by_share(table: Table) -> str:
+    """Rounds, also of FedEPM where one thing is changed, and the time of a round."""
+    of_a_round, runs = table.where(varied="share"), runs_of(table)
+    shares, rounds = sorted(set(runs["share"].tolist())), []
+    for name in (*METHODS, *CHANGED):
+        found = [runs.where(method=name, share=share)["CR"] for share in shares]
+        rounds.append([f"CR, {name}", *(f"{np.mean(one):.3g} ({np.median(one):.3g})" for one in found)])
+    for name in METHODS:
+        found = means(of_a_round.where(method=name), "milliseconds", "share")
+        rounds.append([f"milliseconds a round, {name}", *(f"{found[share].value:.3g}" for share in shares)])
+    headings = ["mean (of CR also the median)", *(f"ρ = {share:g}" for share in shares)]
+    return f"{costs(table)}\n{markdown_table(headings, rounds)}\n"
+
+
+FIGURE_4 = Experiment(
+    "fedepm-figure-4",
+    "Figure 4: rounds and time over the share of clients in a round",
+    lambda quick: over(quick, "share", **{FIXED: VALUES["share"], FRESH: VALUES["share"], RESET: VALUES["share"]}),
+    [
+        *(  # of the rivals as printed: below
+            claim if claim.kind == FITTED else replace(claim, says=f"{claim.says}, our mean", kind="ours")
+            for words in (FEWER, LONGER)
+            for claim in trends(*words)
+        ),
+        *trends(*SLIGHTLY, methods={"FedEPM": "FedEPM"}),
+        *best(("share",), medians=True),
+    ],
+    [
+        Panel(
+            y, "share", ("method",), THREE, xlabel="share of clients ρ", ylabel=LABELS[y], kind="box", log="y",
+            cut="cut", of=OF[y],
+        )
+        for y in MEASURES
+    ],
+    summary=_by_share,
+)  # fmt: skip
+
+# ---------------------------------------------------------------------------------------- the rivals' mean as printed
+
+AS_IN_34 = {method: f"{method}, {AS_PRINTED}" for method in RIVALS}
+_IN_34 = every(**AXES | {"m": (50,), "share": VALUES["share"]}, method=AS_IN_34.values())
+_RUNS = Sweep(run, _IN_34, _IN_34[:4], {"partitions": 4, "last": 6000}, {"partitions": 2, "last": 4})  # none is cut
+_TIMES = Sweep(
+    local_time,
+    every(m=(50,), varied=("share",)),
+    every(m=(50,), varied=("share",)),
+    {"values": VALUES["share"], "rounds": 9, "partitions": 4, "methods": ("FedEPM", *AS_IN_34.values())},
+    {"values": VALUES["share"][:2], "rounds": 4, "partitions": 2, "methods": ("FedEPM", *AS_IN_34.values())},
+    alone=True,
+)
+
+
+OF_34 = Experiment(
+    "fedepm-mean",
+    "Figure 4: rounds and time of the rivals with their mean (34) as printed",
+    lambda quick: [*_RUNS(quick), *_TIMES(quick)],
+    [
+        claim
+        for words in (FEWER, SLIGHTLY, LONGER)
+        for claim in trends(*words, methods=AS_IN_34)
+    ],
+    [
+        Panel(
+            y, "share", ("method",), {"method": [*AS_IN_34.values()]}, xlabel="share of clients ρ", ylabel=LABELS[y],
+            log="y", cut="cut", of=OF[y],
+        )
+        for y in MEASURES
+    ],
+    summary=lambda table: trials_of(runs_of(table)),
+)  # fmt: skip
+EXPERIMENTS = (FIGURE_4, OF_34)
