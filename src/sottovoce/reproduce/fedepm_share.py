@@ -10,28 +10,13 @@ from typing import Any
 import numpy as np
 
 from sottovoce.report.tables import markdown_table
+from sottovoce.reproduce import fedepm
 from sottovoce.reproduce.experiment import Experiment, Panel, Sweep, Table, every
-from sottovoce.reproduce.fedepm import (
-    AXES,
-    FITTED,
-    LABELS,
-    MEASURES,
-    OF,
-    RIVALS,
-    THREE,
-    VALUES,
-    best,
-    costs,
-    over,
-    runs_of,
-    trends,
-    trials_of,
-)
 from sottovoce.reproduce.fedepm_trials import AS_PRINTED, FIXED, FRESH, METHODS, RESET, local_time, run
 from sottovoce.reproduce.groups import means
 from sottovoce.reproduce.verdicts import alike, falls, rises
 
-CHANGED = (FIXED, FRESH, RESET)
+CHANGED, SHARES = (FIXED, FRESH, RESET), fedepm.VALUES["share"]
 Words = tuple[Any, ...]  # what `trends` is told
 FEWER: Words = ("more clients a round, fewer rounds", "CR falls with rho", falls, "CR", "share")
 LONGER: Words = ("more clients a round, more time", "TCT rises with rho", rises, "TCT", "share")
@@ -42,7 +27,7 @@ SLIGHTLY: Words = (
 
 def _by_share(table: Table) -> str:
     """Rounds, also of FedEPM where one thing is changed, and the time of a round."""
-    of_a_round, runs = table.where(varied="share"), runs_of(table)
+    of_a_round, runs = table.where(varied="share"), fedepm.runs_of(table)
     shares, rounds = sorted(set(runs["share"].tolist())), []
     for name in (*METHODS, *CHANGED):
         found = [runs.where(method=name, share=share)["CR"] for share in shares]
@@ -51,43 +36,43 @@ def _by_share(table: Table) -> str:
         found = means(of_a_round.where(method=name), "milliseconds", "share")
         rounds.append([f"milliseconds a round, {name}", *(f"{found[share].value:.3g}" for share in shares)])
     headings = ["mean (of CR also the median)", *(f"ρ = {share:g}" for share in shares)]
-    return f"{costs(table)}\n{markdown_table(headings, rounds)}\n"
+    return f"{fedepm.costs(table)}\n{markdown_table(headings, rounds)}\n"
 
 
 FIGURE_4 = Experiment(
     "fedepm-figure-4",
     "Figure 4: rounds and time over the share of clients in a round",
-    lambda quick: over(quick, "share", **{FIXED: VALUES["share"], FRESH: VALUES["share"], RESET: VALUES["share"]}),
+    lambda quick: fedepm.over(quick, "share", **{FIXED: SHARES, FRESH: SHARES, RESET: SHARES}),
     [
         *(  # of the rivals as printed: below
-            claim if claim.kind == FITTED else replace(claim, says=f"{claim.says}, our mean", kind="ours")
+            claim if claim.kind == fedepm.FITTED else replace(claim, says=f"{claim.says}, our mean", kind="ours")
             for words in (FEWER, LONGER)
-            for claim in trends(*words)
+            for claim in fedepm.trends(*words)
         ),
-        *trends(*SLIGHTLY, methods={"FedEPM": "FedEPM"}),
-        *best(("share",), medians=True),
+        *fedepm.trends(*SLIGHTLY, methods={"FedEPM": "FedEPM"}),
+        *fedepm.best(("share",), medians=True),
     ],
     [
         Panel(
-            y, "share", ("method",), THREE, xlabel="share of clients ρ", ylabel=LABELS[y], kind="box", log="y",
-            cut="cut", of=OF[y],
+            y, "share", ("method",), fedepm.THREE, "", "share of clients ρ", fedepm.LABELS[y], "y", "box", cut="cut",
+            of=fedepm.OF[y],
         )
-        for y in MEASURES
+        for y in fedepm.MEASURES
     ],
     summary=_by_share,
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------- the rivals' mean as printed
 
-AS_IN_34 = {method: f"{method}, {AS_PRINTED}" for method in RIVALS}
-_IN_34 = every(**AXES | {"m": (50,), "share": VALUES["share"]}, method=AS_IN_34.values())
+AS_IN_34 = {method: f"{method}, {AS_PRINTED}" for method in fedepm.RIVALS}
+_IN_34 = every(**fedepm.AXES | {"m": (50,), "share": SHARES}, method=AS_IN_34.values())
 _RUNS = Sweep(run, _IN_34, _IN_34[:4], {"partitions": 4, "last": 6000}, {"partitions": 2, "last": 4})  # none is cut
 _TIMES = Sweep(
     local_time,
     every(m=(50,), varied=("share",)),
     every(m=(50,), varied=("share",)),
-    {"values": VALUES["share"], "rounds": 9, "partitions": 4, "methods": ("FedEPM", *AS_IN_34.values())},
-    {"values": VALUES["share"][:2], "rounds": 4, "partitions": 2, "methods": ("FedEPM", *AS_IN_34.values())},
+    {"values": SHARES, "rounds": 9, "partitions": 4, "methods": ("FedEPM", *AS_IN_34.values())},
+    {"values": SHARES[:2], "rounds": 4, "partitions": 2, "methods": ("FedEPM", *AS_IN_34.values())},
     alone=True,
 )
 
@@ -99,15 +84,15 @@ OF_34 = Experiment(
     [
         claim
         for words in (FEWER, SLIGHTLY, LONGER)
-        for claim in trends(*words, methods=AS_IN_34)
+        for claim in fedepm.trends(*words, methods=AS_IN_34)
     ],
     [
         Panel(
-            y, "share", ("method",), {"method": [*AS_IN_34.values()]}, xlabel="share of clients ρ", ylabel=LABELS[y],
-            log="y", cut="cut", of=OF[y],
+            y, "share", ("method",), {"method": [*AS_IN_34.values()]}, "", "share of clients ρ", fedepm.LABELS[y], "y",
+            cut="cut", of=fedepm.OF[y],
         )
-        for y in MEASURES
+        for y in fedepm.MEASURES
     ],
-    summary=lambda table: trials_of(runs_of(table)),
+    summary=lambda table: fedepm.trials_of(fedepm.runs_of(table)),
 )  # fmt: skip
 EXPERIMENTS = (FIGURE_4, OF_34)

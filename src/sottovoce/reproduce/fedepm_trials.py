@@ -93,9 +93,9 @@ class _Trial:
     def note(self, checkpoint: Checkpoint) -> None:
         """f/m and its gradient after a round."""
         w = self.algorithm.model(checkpoint.server).ravel()
-        margin = (self.rows.X @ w) * self.rows.y
-        slope = self.ridge * w - (self.weight * self.rows.y / (1 + np.exp(margin))) @ self.rows.X
-        self.values.append(float(self.weight @ np.logaddexp(0, -margin) + self.ridge / 2 * w @ w))
+        odds = np.exp(-(self.rows.X @ w) * self.rows.y)  # once for both, as this is done after every round
+        slope = self.ridge * w - (self.weight * self.rows.y * odds / (1 + odds)) @ self.rows.X
+        self.values.append(float(self.weight @ np.log(1 + odds) + self.ridge / 2 * w @ w))
         self.slopes.append(float(slope @ slope))
 
     def note_until_it_stops(self, checkpoint: Checkpoint) -> None:
