@@ -29,6 +29,7 @@ from sottovoce.reproduce import (
     fed_plt_trials,
     fedepm,
     fedepm_trials,
+    fedspd_dp,
     fedspd_rivals,
     figure,
     groups,
@@ -696,6 +697,17 @@ def test_quick(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, take_
     figure.draw(experiment, table, tmp_path)
     for verdict in page.verdicts(experiment, table, robust_only=True):
         assert verdict.same, f"{verdict.says}: paper {verdict.paper}, here {verdict.measured}"
+
+
+def test_readings_that_are_not_in_the_text_change_what_they_say() -> None:
+    ends = {
+        reading: fedspd_dp.trial(reading, rounds=2, trials=1, total=0.5)
+        for reading in (fedspd_dp.FITTED, fedspd_dp.NO_TERM, fedspd_dp.HEAVIER)
+    }
+    assert len({float(found["epsilon"]) for found in ends.values()}) == 1  # the same noise
+    away = {reading: float(found["alfv"][-1]) for reading, found in ends.items()}
+    assert away[fedspd_dp.NO_TERM] > away[fedspd_dp.FITTED]  # longer steps, and noise that is as large for shorter ones
+    assert away[fedspd_dp.HEAVIER] != away[fedspd_dp.FITTED]
 
 
 @pytest.mark.parametrize("power", fedspd_rivals.AVERAGING.values())
