@@ -250,6 +250,7 @@ class Rows(StoredRows):
             caps = clipping.slope_caps(norms, float(clip), self.features)
             caps = clipping.caps_in_float32(caps) if quick else caps
             self._last_bound = asked, SlopeBound(float(clip), norm, caps, terms)
+            self.__dict__.pop("l2_norms", None)  # gradients need them no more, and they are as large as the caps
         return self._last_bound[1]
 
     def _capped(self, cap: float) -> "Rows":
