@@ -87,8 +87,8 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
 
     def client(self, state: Client, down: Down, site: Site) -> tuple[Client, Up]:
         gamma = state.gamma - self.rho * (state.w - down.w)  # line 8 of the round before
-        w, noise = self.primal(state.w, down.w, gamma, site)  # line 4
-        v = site.release(w - gamma / self.rho, noise, centre=down.w)
+        noise = self.noise(site)
+        v = site.release(self.primal(state.w, down.w, gamma, site) - gamma / self.rho, noise, centre=down.w)  # line 4
         return Client(v + gamma / self.rho, gamma), Up(v)
 
     def server(self, server: Server, up: Up, hub: Hub) -> Server:
@@ -100,13 +100,14 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
         """Whether the regulariser is part of the clients' arg-min (6)."""
         return penalty.ridge
 
-    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
-        """argmin f_i(w) + (λ/n) R(w) − ⟨γ_i, w⟩ + ρ/2 |w − centre|² (6), and the noise that a paper adds to it."""
-        return self.argmin(w, centre, gamma, site), None
-
-    def argmin(self, start: Array, centre: Array, gamma: Array, site: Site) -> Array:
+    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> Array:
+        """argmin f_i(w) + (λ/n) R(w) − ⟨γ_i, w⟩ + ρ/2 |w − centre|² (6)."""
         ridge = site.penalty.strong if self.at_client(site.penalty) else 0.0
-        return site.f.argmin(centre, self.rho, linear=-gamma, ridge=ridge, start=start)
+        return site.f.argmin(centre, self.rho, linear=-gamma, ridge=ridge, start=w)
+
+    def noise(self, site: Site) -> Noise | None:
+        """What a paper adds to it."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,9 @@ class PVP(ADMM):
     paper = "Huang et al. 2020, Algorithm 2"
     modes = frozenset({"none", "published", "proven"})
 
-    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
+    def noise(self, site: Site) -> Noise | None:
         strong = self.rho + (site.penalty.strong if self.at_client(site.penalty) else 0.0)
-        change = gradient_change(site) / strong  # Lemma 4
-        return self.argmin(w, centre, gamma, site), gaussian_noise(change, site)  # lines 4, 5
+        return gaussian_noise(gradient_change(site) / strong, site)  # Lemma 4, line 5
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,8 @@ class DVP(ADMM):
     def asks(self) -> Asks:
         return Asks.every_round(kind="argmin", releases=2)
 
-    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
-        gamma = site.release(gamma, gaussian_noise(gradient_change(site), site))
-        return self.argmin(w, centre, gamma, site), None
+    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> Array:
+        return super().primal(w, centre, site.release(gamma, gaussian_noise(gradient_change(site), site)), site)
 
 
 @dataclass(frozen=True)
@@ -188,13 +187,19 @@ class DPADMM(ADMM):
     def at_client(self, penalty: Penalty) -> bool:
         return self.penalty_at == "client"
 
-    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
-        eta, slope = self.step(site), site.f.grad(w)
+    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> Array:
+        eta = self.step(site)
+        # Without names for the terms, NumPy adds in place: with many clients one array more is much memory.
+        return (-self.slope(w, site) + gamma + self.rho * centre + w / eta) / (self.rho + 1 / eta)  # (10a) by (12a)
+
+    def slope(self, w: Array, site: Site) -> Array:
+        """∇f_i(w) + (λ/n) R'(w), the latter if it is the clients' part."""
         if self.at_client(site.penalty):
-            slope = slope + site.penalty.subgradient(w)
-        curvature = self.rho + 1 / eta
-        new = (-slope + gamma + self.rho * centre + w / eta) / curvature  # (10a) by (12a)
-        return new, Noise("gaussian", self.gradient_std(site) / curvature)  # (10b), (14)
+            return site.f.grad(w) + site.penalty.subgradient(w)
+        return site.f.grad(w)
+
+    def noise(self, site: Site) -> Noise:
+        return Noise("gaussian", self.gradient_std(site) / (self.rho + 1 / self.step(site)))  # (10b), (14)
 
     def gradient_std(self, site: Site) -> Array:
         """Standard deviation of the noise on the gradient: σ_{i,k} (ρ + 1/η)."""

@@ -12,7 +12,7 @@ from sottovoce.auditing.finding import Comparison, Finding, shown
 from sottovoce.auditing.game import Game, Progress, Promise, columns_promise, silent, worst_case
 from sottovoce.auditing.neighbours import FAR, Linear, Neighbours, canary, columns
 from sottovoce.auditing.products import audit_products
-from sottovoce.core.contract import Array, Method, Noise, Site
+from sottovoce.core.contract import Method, Noise, Site
 from sottovoce.core.plain import Json
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.accounting import gaussian_epsilon
@@ -56,9 +56,9 @@ class Row:
 class MatrixNormalDPADMM(DPADMM):
     """DP-ADMM with its noise as printed: the entries of MN(0, σ²I, σ²I) have standard deviation σ², not σ."""
 
-    def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> tuple[Array, Noise | None]:
-        new, noise = super().primal(w, centre, gamma, site)
-        return new, None if noise is None else replace(noise, scale=noise.scale**2)
+    def noise(self, site: Site) -> Noise:
+        noise = super().noise(site)
+        return replace(noise, scale=noise.scale**2)
 
 
 # --------------------------------------------------------------------------------------------- what the papers claim

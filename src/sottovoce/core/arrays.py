@@ -1,6 +1,7 @@
 """Names for arrays by what they hold, so that signatures can say it; and arrays that are quick to read."""
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
@@ -51,6 +52,19 @@ def aligned(shape: tuple[int, ...], kind: DTypeLike) -> AnyArray:
     room = np.empty(count * kind.itemsize + CACHE_LINE, np.uint8)
     first = -room.ctypes.data % CACHE_LINE
     return room[first : first + count * kind.itemsize].view(kind).reshape(shape)
+
+
+@lru_cache(maxsize=16)
+def everyone(n: int) -> Integers:
+    """The numbers of all n clients, read-only: always the same array, so that `is` tells it from others in no time."""
+    numbers = np.arange(n)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def same_clients(some: AnyArray, others: AnyArray) -> bool:
+    """Whether two arrays of clients' numbers are equal."""
+    return some is others or np.array_equal(some, others)
 
 
 Matrix = Floats | Sparse  # with two axes; dense ones are C-contiguous

@@ -62,9 +62,8 @@ class History:
     def add(self, runs: int, **row: ArrayLike) -> None:
         """Append one value per run for every name; a single number stands for all runs."""
         for name, value in row.items():
-            values = np.asarray(value)
-            several = np.broadcast_to(values, (runs,)).tolist() if values.ndim else [values.item()] * runs
-            self.columns.setdefault(name, []).extend(several)
+            several = np.asarray(value).reshape(-1).tolist()
+            self.columns.setdefault(name, []).extend(several if len(several) == runs else several * runs)
 
     def __len__(self) -> int:
         return max(map(len, self.columns.values()), default=0)
@@ -132,7 +131,7 @@ def train(
     now = replace(resume, history=resume.history.first(resume.recorded), seed=seed)
     del resume  # the first states of all clients may be large, and are not needed again
     masks = _rounds(participation, transport.n, streams, now.k, rounds)
-    stopped = _why_stop(algorithm, now, rounds)
+    stopped = _why_stop(algorithm, now.server, now.k, rounds)
     while not stopped and now.k < rounds:
         k, active = next(masks, (0, nobody[..., 0]))
         if k == 0:
@@ -147,32 +146,29 @@ def train(
         answered, server = exchange.answered, now.server
         if answered.any():
             server = algorithm.server(server, exchange.up, hub(k, draw, answered[..., None]))
-        now = _after(now, k, server, _sent(answered, exchange.up, runs), _sent(active, down, runs), begun)
-        stopped = _why_stop(algorithm, now, rounds)
+        spent = {
+            "bytes_up": now.bytes_up + _sent(answered, exchange.up, runs),
+            "bytes_down": now.bytes_down + _sent(active, down, runs),
+            "seconds": now.seconds + time.perf_counter() - begun,
+        }
+        stopped = _why_stop(algorithm, server, k, rounds)
         if k % record_every == 0 or k == rounds or stopped:
-            spent = {"bytes_up": now.bytes_up, "bytes_down": now.bytes_down, "seconds": now.seconds}
             row = {"run": np.arange(runs), "round": k, "answered": answered.sum(axis=-1), **spent}
-            now.history.add(runs, **row, **transport.measure(algorithm.model(now.server)))
-        now = replace(now, clients=transport.snapshot(), recorded=len(now.history))
+            now.history.add(runs, **row, **transport.measure(algorithm.model(server)))
+        now = Checkpoint(k, server, transport.snapshot(), now.history, len(now.history), **spent, seed=seed)
         after_round(now)
     return Outcome(algorithm.model(now.server), now.history, now.k, stopped, now.server)
 
 
 def _sent(who: Booleans, message: State, runs: int) -> float:
     """Bytes of all messages that these clients send or get in one run, on average."""
-    return float(who.sum() / runs * codec.bytes_per_client(message)) if who.any() else 0.0
+    count = np.count_nonzero(who)
+    return float(count / runs * codec.bytes_per_client(message)) if count else 0.0
 
 
-def _after(now: Checkpoint, k: int, server: object, up: float, down: float, begun: float) -> Checkpoint:
-    """The checkpoint after round k, which began at this time and took `up` and `down` bytes."""
-    seconds = now.seconds + time.perf_counter() - begun
-    bytes_up, bytes_down = now.bytes_up + up, now.bytes_down + down
-    return replace(now, k=k, server=server, bytes_up=bytes_up, bytes_down=bytes_down, seconds=seconds)
-
-
-def _why_stop(algorithm: Method, now: Checkpoint, rounds: int) -> str:
-    reason = algorithm.stop(now.server) if 0 < now.k < rounds else ""
-    return f"after round {now.k}: {reason}" if reason else ""
+def _why_stop(algorithm: Method, server: State, k: int, rounds: int) -> str:
+    reason = algorithm.stop(server) if 0 < k < rounds else ""
+    return f"after round {k}: {reason}" if reason else ""
 
 
 def _rounds(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check, codec
+from sottovoce.core.arrays import everyone
 from sottovoce.core.contract import Algorithm, ColumnOracle, Oracle, Site
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, State
@@ -56,7 +57,7 @@ class ClientRounds:
 
     def __post_init__(self) -> None:
         self.n, self.dim = self.federation.n, self.exact.dim
-        self._everyone = np.arange(self.n)
+        self._everyone = everyone(self.n)
         self._states: State = None
         self._algorithm = self.task.algorithm
         self._k = 0  # the last round
@@ -88,11 +89,11 @@ class ClientRounds:
         asked = np.flatnonzero(active if active.ndim == 1 else active.any(axis=0))
         if len(asked) == 0:
             return Exchange(None, active)
-        everyone = len(asked) == self.n
-        takes = active if everyone else active[..., asked]
-        before, broadcast = (x if everyone else codec.rows(x, asked) for x in (self._states, down))
+        whole = len(asked) == self.n
+        asked, takes = (self._everyone, active) if whole else (asked, active[..., asked])
+        before, broadcast = (x if whole else codec.rows(x, asked) for x in (self._states, down))
         after, up = self.door.take_part(self.visit(algorithm, before, broadcast, asked, takes, k))
-        if everyone and takes.all():
+        if whole and takes.all():
             self._states = after
             return Exchange(up, active)
         self._states = codec.merge(self._states, after, asked, takes[..., None])

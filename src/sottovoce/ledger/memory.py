@@ -1,6 +1,7 @@
 """The ledgers of all clients of a simulation, as counts in memory."""
 
 import json
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.core import check
+from sottovoce.core.arrays import everyone
 from sottovoce.ledger.budget import Budget, Standing
 from sottovoce.ledger.histories import Counted
 from sottovoce.privacy.events import Event, make_event, pack_event
@@ -35,7 +37,6 @@ class MemoryLedger:
         check.whole("MemoryLedger", **{f"shape[{axis}]": length for axis, length in enumerate(shape)})
         self.budget = budget
         self.shape = tuple(int(length) for length in shape)
-        self._everyone = np.arange(self.shape[-1])
         self._events: list[Event] = []
         self._counts = np.zeros((0, *self.shape), np.int64)  # first axis: kind of event
         self._caps = self._counts.copy()
@@ -139,12 +140,11 @@ class MemoryLedger:
         return self._events.index(event)
 
     def _who(self, clients: Clients) -> slice | NDArray[np.integer]:
-        if clients is None:
-            return slice(None)
-        n, clients = self.shape[-1], np.asarray(clients)
-        whole = clients.ndim == 1 and (clients.dtype.kind in "iu" or clients.size == 0)
-        if whole and len(clients) == n and (clients == self._everyone).all():
+        n = self.shape[-1]
+        if clients is None or clients is everyone(n):
             return slice(None)  # the common case, and the cheapest
+        clients = np.asarray(clients)
+        whole = clients.ndim == 1 and (clients.dtype.kind in "iu" or clients.size == 0)
         inside = whole and bool(((clients >= 0) & (clients < n)).all())
         check.require(inside, "MemoryLedger", f"clients must be whole numbers in 0..{n - 1}", clients)
         clients = clients.astype(np.intp)
@@ -167,7 +167,7 @@ class MemoryLedger:
 
     def _distinct(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """The distinct histories among these counts, one a row, and which of them each client (of each run) has."""
-        flat = counts.reshape(len(counts), int(np.prod(counts.shape[1:])))
+        flat = counts.reshape(len(counts), math.prod(counts.shape[1:]))
         first, which = np.zeros(1, np.intp), np.zeros(flat.shape[1], np.intp)
         if (flat == flat[:, :1]).all():
             return flat[:, first].T, which

@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     """Which rows are summed together, for one choice of clients."""
 
     chunks: np.ndarray  # (chunks, 5): first row, end row, client's place, first place in `keep`, place of the sum
-    tasks: np.ndarray  # chunks tasks[t]:tasks[t+1] are one unit of work for a thread
+    tasks: list[int]  # chunks tasks[t]:tasks[t+1] are one unit of work for a thread
     folds: np.ndarray  # (clients of several chunks, 3): client's place, first and end place of its later chunks
     places: int  # how many sums there are: one for each client, then one for each later chunk
 
@@ -59,13 +59,14 @@ def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
 
     work = np.cumsum(high - low + 4)  # a chunk costs a little even when it is one row
     inner = np.searchsorted(work, np.linspace(0, work[-1], min(TASKS, len(work)) + 1)[1:-1])
-    tasks = np.concatenate([[0], inner, [len(work)]])
 
     several = np.flatnonzero(counts > 1)
     ends = n + np.cumsum(counts[several] - 1)
     folds = np.stack([several, ends - (counts[several] - 1), ends], axis=1)
     return Plan(
-        *(np.ascontiguousarray(table, dtype=np.int64) for table in (chunks, tasks, folds)),
+        np.ascontiguousarray(chunks, dtype=np.int64),
+        [0, *inner.tolist(), len(work)],
+        folds.astype(np.int64),
         places=n + int(np.sum(counts - 1)),
     )
 
@@ -272,6 +273,7 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
         sums[:, client] += sums[:, first:end].sum(axis=1)
 
 
+@functools.cache
 def rows_at_once(stored: str, width: int, batches: bool) -> Blocks:
     """How much a pass takes together.
 

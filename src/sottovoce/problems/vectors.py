@@ -19,9 +19,12 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils, types
 
+from sottovoce.core.arrays import CACHE_LINE
+
 intrinsic: Callable[..., Any] = import_module("numba.extending").intrinsic  # callers leave the first parameter out
 _WHOLE, _SHORT = ir.IntType(64), ir.IntType(32)
 _FUSED = ("contract",)  # a product and a sum may be rounded once instead of twice
+_AHEAD = 24 * 1024  # bytes from a row to what is fetched while it is added; less or twice that is not quicker
 
 
 class _Numbers:
@@ -48,6 +51,19 @@ class _Numbers:
 
     def store(self, vector, place) -> None:
         self.builder.store(vector, self._at(place)).align = self.size
+
+    def fetch(self, place) -> None:
+        """Have the vector that begins at this place brought into the second cache, which computes nothing.
+
+        It may lie behind the end of the array: then nothing happens.
+        """
+        byte, bits = ir.IntType(8).as_pointer(), ir.IntType(32)
+        fetch = self.builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, bits, bits, bits])
+        )
+        for first in range(0, self.vector.count, CACHE_LINE // self.size):
+            line = self.builder.gep(self.data, [self.builder.add(place, _WHOLE(first))])
+            self.builder.call(fetch, [self.builder.bitcast(line, byte), bits(0), bits(2), bits(1)])
 
 
 def _cast(builder, vector, kind):
@@ -168,7 +184,8 @@ def dots(typing_context, X, rows, point, lanes):
 def add_rows(typing_context, X, rows, slopes, room, lanes):
     """add_rows(X, rows, slopes, room, lanes): the sum of slope x row is added to what `room` holds.
 
-    Products are summed in the type of the slopes, and their sum is then added in the type of `room`.
+    Products are summed in the type of the slopes, and their sum is then added in the type of `room`. Several rows are
+    in the nearest cache already, so meanwhile those that come later are fetched: else the processor waits for them.
     """
 
     def build(context, builder, signature, given):
@@ -177,11 +194,15 @@ def add_rows(typing_context, X, rows, slopes, room, lanes):
         kind = ir.VectorType(context.get_value_type(slopes.dtype), len(lanes))
         starts = _starts(builder, given[1], table.length)
         factors = [_splat(builder, builder.extract_value(given[2], row), kind) for row in range(len(rows))]
+        fetches = len(rows) > 1 and len(lanes) * table.size >= CACHE_LINE  # shorter vectors would fetch a line again
 
         def add(at, begin, again) -> None:
             products = ir.Constant(kind, None)
             for factor, start in zip(factors, starts, strict=True):
-                product = builder.fmul(table.load(builder.add(start, begin), kind), factor, flags=_FUSED)
+                place = builder.add(start, begin)
+                if fetches:
+                    table.fetch(builder.add(place, _WHOLE(_AHEAD // table.size)))
+                product = builder.fmul(table.load(place, kind), factor, flags=_FUSED)
                 products = builder.fadd(products, product, flags=_FUSED)
             total.store(builder.fadd(total.load(at), _cast(builder, products, total.vector)), at)
 

@@ -163,9 +163,11 @@ class Streams:
         One pass over the answer, where NumPy makes three.
         """
         shape = (self.runs or 1, len(clients), exact.shape[-1])
-        scales = np.ascontiguousarray(np.broadcast_to(scale, (*shape[:-1], 1)).reshape(-1))
-        whole = np.ascontiguousarray(np.broadcast_to(exact, shape))
-        return self._normal((clients, round_, purpose, shape[-1], question, about), scales, whole)
+        scales = np.empty((*shape[:-1], 1))
+        scales[:] = scale
+        whole = exact if exact.ndim > 2 or self.runs is None else np.broadcast_to(exact, shape)
+        given = (clients, round_, purpose, shape[-1], question, about)
+        return self._normal(given, scales.reshape(-1), np.ascontiguousarray(whole).reshape(shape))
 
     def _normal(self, given: tuple[AnyArray, int, Purpose, int, int, About], scales: Floats, exact: Floats) -> Floats:
         """Normal numbers for what `bits` takes, scaled and added to `exact` unless that is empty."""

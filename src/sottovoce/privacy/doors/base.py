@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import everyone, same_clients
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import ArgMin, Array, Arrays, Asks, Descent, Noise, Oracle, Part, ProxSteps
 from sottovoce.core.loss import Loss
@@ -224,7 +225,7 @@ class Door:
     def _constants(self, local: np.ndarray, part: Part) -> Json:
         """The numbers that an oracle shows; cached until other clients, or another kind of question, are asked."""
         shown = self._shown
-        if shown is None or shown[1] != part or not np.array_equal(local, shown[0]):
+        if shown is None or shown[1] != part or not same_clients(local, shown[0]):
             constants: Json = {
                 "size": self.exact.sizes[local][:, None].astype(np.float64),
                 "weight": self.exact.weights[local],
@@ -235,7 +236,8 @@ class Door:
             for numbers in constants.values():
                 if isinstance(numbers, np.ndarray):
                     numbers.flags.writeable = False  # the next round sees the same
-            shown = self._shown = local.copy(), part, constants
+            kept = local if local is everyone(len(local)) else local.copy()  # else the caller may change it
+            shown = self._shown = kept, part, constants
         return shown[2]
 
     def questions(self, local: np.ndarray, active: np.ndarray, k: int) -> Callable[..., Question]:

@@ -35,8 +35,9 @@ def by_numpy(rows: StoredRows, active: ActiveClients, points: Floats, bound: Slo
     for block in active.blocks:
         X, y = in_float64(rows.X[block.rows]), rows.y[block.rows]
         for run in range(runs):
-            margins = rows.margins_at(X, points[run if len(points) > 1 else 0], block)
-            slopes = bound.apply(loss.slope(margins, y).reshape(len(X), -1), block.rows)
+            with np.errstate(over="ignore", invalid="ignore"):  # the kernel does not warn either
+                margins = rows.margins_at(X, points[run if len(points) > 1 else 0], block)
+                slopes = bound.apply(loss.slope(margins, y).reshape(len(X), -1), block.rows)
             if len(keep):
                 kept = keep[run if len(keep) > 1 else 0, block.first : block.first + len(X)]
                 slopes = np.where(kept[:, None], slopes, 0.0)
@@ -67,7 +68,7 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
             *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep, plan.chunks, sums),
         )
         numbers = int(active.bounds[-1]) * rows.dim * len(sums)
-        THREADS.share(partial(kernel, *given), plan.tasks.tolist(), numbers)
+        THREADS.share(partial(kernel, *given), plan.tasks, numbers)
         kernels.add_up(sums, plan.folds)
         answers.append(np.ascontiguousarray(sums[:, :n]))
     return answers[0] if len(answers) == 1 else np.concatenate(answers)

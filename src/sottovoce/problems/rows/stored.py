@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.core.arrays import AnyArray, Floats, Integers
+from sottovoce.core.arrays import AnyArray, Floats, Integers, everyone, same_clients
 from sottovoce.core.check import finite_array, one_of, require
 from sottovoce.core.contract import Layout
 from sottovoce.problems.losses import Loss
@@ -38,9 +38,8 @@ class StoredRows:
         self.scale = one_of("Rows", "scale", scale, ("mean", "sum")) if isinstance(scale, str) else float(scale)
         weight = 1.0 if isinstance(scale, str) else float(scale)
         self.weights: Floats = (1.0 / self.sizes if scale == "mean" else np.full(self.n_clients, weight))[:, None]
-        everyone = np.arange(self.n_clients)
-        rows_per_block = max(1, BLOCK // self.features)
-        self._everyone = ActiveClients(everyone, self.offsets[:-1], self.sizes, rows_per_block, contiguous=True)
+        who, rows_per_block = everyone(self.n_clients), max(1, BLOCK // self.features)
+        self._everyone = ActiveClients(who, self.offsets[:-1], self.sizes, rows_per_block, contiguous=True)
         self._last_asked = self._everyone  # local steps ask the same clients again and again
         self._eigenvalues = np.full((self.n_clients, 2), np.nan)
 
@@ -52,7 +51,7 @@ class StoredRows:
         numbers = chosen.ndim == 1 and (np.issubdtype(chosen.dtype, np.integer) or chosen.size == 0)
         require(numbers, "Rows", "clients must be a list of client numbers", clients)
         last = self._last_asked
-        if np.array_equal(chosen, last.clients):
+        if same_clients(chosen, last.clients):
             return last
         chosen = chosen.astype(np.int64)  # a copy: the caller may change its own
         bad = chosen[(chosen < 0) | (chosen >= self.n_clients)]
