@@ -150,9 +150,11 @@ class Experiment:
             return self.chosen().train(after_round, resume)
         data, settings, task = self.data(), self.settings, self.task
         with toml.placed_at(f"{self.file}, [participation]"):
-            looked_at = settings.rounds if isinstance(task.participation, Schedule) else 1  # a drawn one says as much
+            # A rule that does not suit this number of clients is refused before the first round. Of one that draws
+            # clients, the first round shows it.
+            looked_at = settings.rounds if isinstance(task.participation, Schedule) else 1
             for _ in itertools.islice(task.participation.masks(data.federation.n, Streams(0)), looked_at):
-                pass  # a rule that does not suit this number of clients is refused before the first round
+                pass
         with toml.placed_at(self.file):
             result = run_task(
                 task,

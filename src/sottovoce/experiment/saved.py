@@ -134,8 +134,11 @@ def must_be_finished(path: Path) -> None:
     must_be_there(path)
     if (path / store.CHECKPOINT).exists():
         raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
+    whole = (path / store.MANIFEST).exists()
+    if not whole and not (path / store.CONFIG).exists():
+        raise check.MissingData(f"{path}: holds no run: there is no {store.CONFIG}")
     rule, hint = f"must be a run folder of format {store.FORMAT}", "Use the version of sottovoce that wrote it"
-    check.require((path / store.MANIFEST).exists(), str(path), f"{rule}, and has no {store.MANIFEST}", hint=hint)
+    check.require(whole, str(path), f"{rule}, and has no {store.MANIFEST}", hint=hint)
     form = read_json(path / store.MANIFEST).get("format")
     check.require(form == store.FORMAT, str(path), rule, form, hint)
 
