@@ -94,7 +94,7 @@ def audit(
         if one_run:
             finding = train_with_canaries(run_file.load(file), canaries, seed, confidence, progress)
         elif name.endswith(".toml"):
-            finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
+            finding = _play(_game_of_file(file), sampling, paths or [], all_paths, progress, own_data=True)
         else:
             method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
             privacy = _promise(method, mode, epsilon, delta, clip, unit, relation, observer)
@@ -104,7 +104,7 @@ def audit(
                 return _report(audit_products(cast("ProvenColumns", privacy), clients or 3, seed), as_json, quiet)
             clients = clients or (1 if "argmin" in method.asks().kinds else 10)
             game = worst_case(method, privacy, rounds, clients, records, features)
-            finding = _play(game, sampling, paths, all_paths, progress)
+            finding = _play(game, sampling, paths or [], all_paths, progress, own_data=False)
     return _report(finding, as_json, quiet)
 
 
@@ -121,12 +121,7 @@ def _check_choice(what: str | None, papers: bool, one_run: bool, membership: boo
 
 
 def _play(
-    game: "Game",
-    sampling: Json,
-    paths: list[str] | None,
-    all_paths: bool,
-    progress: terminal.Progress,
-    own_data: bool = False,
+    game: "Game", sampling: Json, paths: list[str], all_paths: bool, progress: terminal.Progress, own_data: bool
 ) -> "Finding":
     """Play the game, and then check the paths that were asked for."""
     from dataclasses import replace
@@ -136,7 +131,7 @@ def _play(
     from sottovoce.core import check
 
     known = paths_of(game)
-    check.all_of("audit", "path", paths or (), known)
+    check.all_of("audit", "path", paths, known)
     wanted = known if all_paths else paths or [path for path in USUAL if path in known]
     # The game is played with seeded noise of the same distribution. The checks are made on the secure noise itself.
     played = replace(game, privacy=replace(game.privacy, noise="seeded")) if game.privacy.secret_noise else game

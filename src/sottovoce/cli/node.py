@@ -168,18 +168,17 @@ def _answer_until_asked_to_end(file: Path, gate: Path | None) -> None:
     import signal
 
     from sottovoce.core.check import MissingData
-    from sottovoce.deploy.gate import CurrentNode, GateClient
-    from sottovoce.deploy.lines import Connection
-    from sottovoce.deploy.services import NO_FLOWER
+    from sottovoce.deploy import gate as gates
+    from sottovoce.deploy import lines, services
 
     try:
         from sottovoce.deploy.flower.line import Line
         from sottovoce.deploy.flower.node_process import Stop, run
     except ModuleNotFoundError as error:
-        raise MissingData(NO_FLOWER) from error
+        raise MissingData(services.NO_FLOWER) from error
     _must_be_there(file)
-    with closing(Line(Connection.read(file))) as line:
-        client = GateClient(gate) if gate is not None else CurrentNode(_checked(file))
+    with closing(Line(lines.Connection.read(file))) as line:
+        client = gates.GateClient(gate) if gate is not None else gates.CurrentNode(_checked(file))
         stop = Stop()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop.ask)

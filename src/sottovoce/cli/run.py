@@ -33,8 +33,7 @@ def run(
 ) -> None:
     """Train what a TOML file describes, and save the run. Ctrl-C keeps the last completed round."""
     from sottovoce.core import check
-    from sottovoce.experiment import run_file, saved, store
-    from sottovoce.experiment.publishable import private_columns
+    from sottovoce.experiment import publishable, run_file, saved, store
 
     check.positive("run", **{"--checkpoint-every": every})
     tracker = None
@@ -54,7 +53,7 @@ def run(
     with terminal.ended_like_ctrl_c() as ended, folder as path:
         result = _train(experiment, path, resume is not None, every, quiet, ended)
     plain = {"folder": str(path), **store.summary(result)}
-    plain["not_released"] = sorted(private_columns(result) & result.history.columns.keys())
+    plain["not_released"] = sorted(publishable.private_columns(result) & result.history.columns.keys())
     plain["guarantee"] = result.guarantee.to_dict()
     plain["evaluations"] = [each.to_dict() for each in result.evaluations]
     if tracker is not None:

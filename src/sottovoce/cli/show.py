@@ -19,11 +19,10 @@ def show(
     Coefficients are per unit of the table, levels next to the mean of all levels of their column. They belong to a row
     before it is divided by its length, and are as noisy as the model.
     """
-    from sottovoce.experiment.saved import load_result
-    from sottovoce.experiment.store import summary
+    from sottovoce.experiment import saved, store
     from sottovoce.report.numbers import quality
 
-    result = load_result(folder)
+    result = saved.load_result(folder)
     known = bool(result.metrics or result.evaluations)
     effects = {} if known and result.schema is None else result.effects()
     if as_json:
@@ -32,7 +31,7 @@ def show(
         tables.print_json(columns | (measured if known else {}))
         return
     if result.metrics:
-        typer.echo(f"On test rows: {quality(summary(result))}")
+        typer.echo(f"On test rows: {quality(store.summary(result))}")
     for evaluation in result.evaluations:
         typer.echo(f"{evaluation}")
     if not effects:

@@ -58,8 +58,7 @@ def _code(error: Exception) -> int:
     kinds = (
         (MissingData, MISSING),
         (InvalidInput, BAD_INPUT),
-        (NoGuarantee, NO_PRIVACY),
-        (BudgetSpent, NO_PRIVACY),
+        (NoGuarantee | BudgetSpent, NO_PRIVACY),
         (SottovoceError, NOT_WRITTEN),  # what is left: a folder or a ledger
     )
     return next((code for kind, code in kinds if isinstance(error, kind)), INTERNAL)
