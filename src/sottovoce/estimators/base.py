@@ -20,10 +20,8 @@ from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import USUAL_ROUNDS, Task
-from sottovoce.experiment.train import run_task
+from sottovoce.experiment.train import AnyLedgers, run_task
 from sottovoce.experiment.vertical_result import method_of
-from sottovoce.ledger.memory import MemoryLedger
-from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.losses import LOSSES, Loss, Softmax, WeightedLogistic, WeightedSoftmax
@@ -167,12 +165,7 @@ class PrivateEstimator(_Declared):
         return WeightedSoftmax(classes, weights) if several else WeightedLogistic(weights)  # type: ignore[arg-type]
 
     def _run(
-        self,
-        task: Task,
-        federation: FederatedData,
-        left_out: list[str],
-        seed: int | None,
-        ledgers: str | Path | MemoryLedger | OwnerLedgers | None,
+        self, task: Task, federation: FederatedData, left_out: list[str], seed: int | None, ledgers: AnyLedgers
     ) -> Result:
         """Train, and keep the result with a guarantee that also names what it has `left_out`."""
         # A model must not contain exact numbers about private rows: no history, no training loss.

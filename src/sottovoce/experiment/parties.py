@@ -235,11 +235,7 @@ def whole_table(method: MaskedMoments, loss: Loss, m: int, part: Matrix, y: np.n
 
 
 def column_key(
-    task: Task,
-    parts: Sequence[Matrix],
-    streams: Streams,
-    events: tuple[Event, ...],
-    labels: tuple[int, np.ndarray] | None = None,
+    task: Task, parts: Sequence[Matrix], streams: Streams, events: Events, labels: tuple[int, np.ndarray] | None = None
 ) -> NoiseKey:
     """What noise is bound to where columns are split: everything that decides a party's answers.
 

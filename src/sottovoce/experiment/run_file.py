@@ -156,17 +156,9 @@ class Experiment:
             for _ in itertools.islice(task.participation.masks(data.federation.n, Streams(0)), looked_at):
                 pass
         with toml.placed_at(self.file):
-            result = run_task(
-                task,
-                data.federation,
-                seed=settings.seed,
-                runs=settings.runs or None,
-                test=data.test,
-                record_every=settings.record_every,
-                ledgers=settings.ledgers or None,
-                resume=resume,
-                after_round=after_round,
-            )
+            asked = settings.seed, settings.runs or None, data.test, settings.record_every
+            kept = {"ledgers": settings.ledgers or None, "resume": resume, "after_round": after_round}
+            result = run_task(task, data.federation, *asked, **kept)
         not_covered = [LABELS_FOUND] if self._labels_found() else []
         not_covered += [TEST_SET_ASIDE] if self.source.csv and self.source.test is not None else []
         return replace(result, config=self.described(), guarantee=result.guarantee.leaving_out(*not_covered))

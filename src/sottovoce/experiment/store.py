@@ -154,16 +154,11 @@ class Checkpoints:
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        config: Tables,
-        federation: FederatedData,
-        seconds: float = 2.0,
-        last: Checkpoint | None = None,
+        self, path: Path, config: Tables, data: FederatedData, seconds: float = 2.0, last: Checkpoint | None = None
     ) -> None:
         check.positive("Checkpoints", seconds=seconds)
-        self.path, self.last = Path(path), last
-        self._config, self._of = config, identity(config, federation)
+        self.path, self.last = path, last
+        self._config, self._of = config, identity(config, data)
         self._seconds, self._next = seconds, time.monotonic() + seconds
 
     def __call__(self, checkpoint: Checkpoint) -> None:
