@@ -34,13 +34,10 @@ def run(
     """Train what a TOML file describes, and save the run. Ctrl-C keeps the last completed round."""
     from sottovoce.core import check
     from sottovoce.experiment import publishable, run_file, saved, store
+    from sottovoce.report.track import Tracker
 
     check.positive("run", **{"--checkpoint-every": every})
-    tracker = None
-    if track is not None:
-        from sottovoce.report.track import Tracker
-
-        tracker = Tracker(track)
+    tracker = None if track is None else Tracker(track)
     changes = {name: value for name, value in {"seed": seed, "rounds": rounds}.items() if value is not None}
     if resume is None:
         experiment = run_file.load(check.given(file, "run", "needs FILE.toml, or --resume DIR"), **changes)

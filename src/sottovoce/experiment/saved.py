@@ -104,9 +104,8 @@ def load_charges(path: Path) -> tuple[Charges | None, Json]:
     return None if file["charges"] is None else Charges.from_dict(file["charges"]), file["seal"]
 
 
-def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
+def load_checkpoint(path: Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
-    path = Path(path)
     must_be_unfinished(path)
     where, arrays = str(path / store.CHECKPOINT), read_arrays(path / store.CHECKPOINT)
     rule = "belongs to another config or to other rows; put them back as they were, or start again without --resume"

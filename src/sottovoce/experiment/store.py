@@ -58,12 +58,11 @@ _PACKAGES = (
 # ------------------------------------------------------------------------------------------------------- finished runs
 
 
-def save(result: "Result", path: str | Path, more: Mapping[str, bytes] | None = None) -> Path:
+def save(result: "Result", path: Path, more: Mapping[str, bytes] | None = None) -> Path:
     """Write a run folder, all of it or nothing. A checkpoint folder of this same run is completed in place.
 
     `more`: further files, such as a figure.
     """
-    path = Path(path)
     contents = _contents(result, more or {})
     if not (path / CHECKPOINT).exists():
         whole_files.write_folder(path, contents)
