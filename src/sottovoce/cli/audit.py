@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from sottovoce.cli import terminal
 from sottovoce.core.plain import Json
@@ -188,7 +187,7 @@ def _report(finding: "Finding", as_json: bool, quiet: bool) -> None:
     terminal.show(as_json, quiet, finding.to_dict(), lines, text)
     codes = {"refuted": terminal.REFUTED, "suspicious": terminal.SUSPICIOUS}
     if finding.verdict in codes:
-        raise typer.Exit(codes[finding.verdict])
+        raise Exit(codes[finding.verdict])
 
 
 def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
@@ -220,7 +219,7 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
     plain = {"rows": [row.to_dict() for row in rows], "interrupted": interrupted}
     terminal.show(as_json, quiet, plain, [f"{row.method}\t{row.claim}\t{row.verdict}" for row in rows], text)
     if any(row.refuted and row.claim.startswith("proven") for row in rows):
-        raise typer.Exit(terminal.REFUTED)
+        raise Exit(terminal.REFUTED)
 
 
 def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:

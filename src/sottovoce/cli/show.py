@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Argument
+from typer import Argument, echo
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -31,13 +30,13 @@ def show(
         tables.print_json(columns | (measured if known else {}))
         return
     if result.metrics:
-        typer.echo(f"On test rows: {quality(store.summary(result))}")
+        echo(f"On test rows: {quality(store.summary(result))}")
     for evaluation in result.evaluations:
-        typer.echo(f"{evaluation}")
+        echo(f"{evaluation}")
     if not effects:
-        typer.echo("This run keeps no schema, so its coefficients have no names")
+        echo("This run keeps no schema, so its coefficients have no names")
     for name, listed in effects.items():
-        typer.echo(f"Score of {name}, before a row is divided by its length")
+        echo(f"Score of {name}, before a row is divided by its length")
         wide, long = max(len(each.column) for each in listed), max(len(each.what) for each in listed)
         for each in listed:
-            typer.echo(f"  {each.column:<{wide}}  {each.what:<{long}}  {each.change:+.4g}")
+            echo(f"  {each.column:<{wide}}  {each.what:<{long}}  {each.change:+.4g}")
