@@ -46,6 +46,14 @@ class _Declared(Counted):
     n_features_in_: int
     feature_names_in_: np.ndarray
 
+    # What classifiers and regressions do each in their own way:
+    predict: Callable[[Table], np.ndarray]  # the class, or the value, of each row
+    _fit: Callable[..., None]  # train on (X, y, groups), once the arguments of `fit` are known to be good
+    # What rows and columns do each in their own way:
+    _read: Callable[..., tuple[Any, np.ndarray, ArrayLike | None]]  # rows as numbers, labels, owners
+    _train: Callable[..., None]  # train on labels as the loss has them, and set `coef_` and `intercept_`
+    _scores: Callable[[Table], np.ndarray]  # of new rows
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateEstimator(_Declared):
@@ -240,28 +248,6 @@ class PrivateEstimator(_Declared):
         unknown = [name for name in arguments if name != "sample_weight"]
         if unknown:
             raise TypeError(f"{self._name}.fit() got an unexpected keyword argument {unknown[0]!r}")
-
-    def predict(self, X: Table) -> np.ndarray:
-        """The class, or the value, of each row."""
-        raise NotImplementedError  # classifiers and regressions have their own
-
-    def _fit(self, X: Table, y: ArrayLike | None, groups: ArrayLike | None = None) -> None:
-        """Train, once the arguments of `fit` are known to be good."""
-        raise NotImplementedError  # classifiers and regressions have their own
-
-    def _read(
-        self, X: Table, y: ArrayLike | None, groups: ArrayLike | None, numeric: bool
-    ) -> tuple[Any, np.ndarray, ArrayLike | None]:
-        """Rows as numbers; labels as given, or as the schema codes them (`numeric`: they are numbers); and owners."""
-        raise NotImplementedError  # rows and columns have their own
-
-    def _train(self, table: Any, y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None) -> None:
-        """Train on labels as the loss has them, and set `coef_` and `intercept_`."""
-        raise NotImplementedError  # rows and columns have their own
-
-    def _scores(self, X: Table) -> np.ndarray:
-        """Scores of new rows."""
-        raise NotImplementedError  # rows and columns have their own
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
