@@ -130,16 +130,14 @@ class Experiment:
         """The tables of this run with every default written out: what is saved, and what `load` reads back."""
         if self.task.rule is not None:
             return self.chosen().described()
-        source = replace(self.source, labels=self.data().labels, labels_found=self._labels_found())
+        rows = self.data()
+        source = replace(self.source, labels=rows.labels, labels_found=self._labels_found())
         data = {**toml.plain_fields(source), **self.loader_options, **self.partition_options}
-        schema = self.data().schema
-        prepared = {} if schema is None else {"schema": schema.to_tables()}
-        run = toml.plain_fields(self.settings)
-        federation = self.data().federation
-        task = replace(self.task.settled(self.task.objective.on(federation)), objective=self.task.objective)
-        tables = {"data": data, **toml.describe_task(task), "run": run, **prepared}
-        if schema is not None:  # what is usual differs with a schema
-            tables["objective"] = {"fit_intercept": False} | tables["objective"]
+        task = replace(self.task.settled(self.task.objective.on(rows.federation)), objective=self.task.objective)
+        tables = {"data": data, **toml.describe_task(task), "run": toml.plain_fields(self.settings)}
+        if rows.schema is not None:
+            tables["schema"] = rows.schema.to_tables()
+            tables["objective"] = {"fit_intercept": False} | tables["objective"]  # what is usual differs with a schema
         return tables
 
     def train(
