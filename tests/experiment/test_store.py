@@ -202,6 +202,9 @@ def test_a_place_where_nothing_can_be_written(tmp_path: Path, result: Result) ->
 def test_what_is_no_run_folder(tmp_path: Path, result: Result) -> None:
     with pytest.raises(MissingData, match="no such run folder"):
         load_result(tmp_path / "none")
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(MissingData, match=r"notes: holds no run: there is no config\.toml"):
+        load_result(tmp_path / "notes")
     path = save(result, tmp_path / "run")
     for name, content, words in (
         (store.MODEL, b"", "must be a whole .npz file"),

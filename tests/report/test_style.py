@@ -13,7 +13,7 @@ from sottovoce.experiment.repetitions import Interval
 from sottovoce.report import figures, style
 from sottovoce.report.numbers import MEASURES, count, rounded_up, size
 from sottovoce.report.style import styles
-from sottovoce.report.tables import print_summaries
+from sottovoce.report.tables import note, print_summaries, print_table
 
 
 def test_no_two_methods_look_the_same() -> None:
@@ -75,3 +75,10 @@ def test_an_accuracy_is_shown_beside_the_larger_class(capsys: pytest.CaptureFixt
     assert told.count("97.12%") == 2  # in the cell of the accuracy, and in the line of all numbers
     assert "balanced accuracy 50.00%" in told
     assert "AUC" not in told  # there is none
+
+
+def test_text_is_printed_as_it_is_and_never_taken_for_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    odd = "[red]x[/] :smile: [/data]"
+    note(odd)
+    print_table([odd], [[odd]], {odd}, odd)
+    assert capsys.readouterr().out.count(odd) == 4

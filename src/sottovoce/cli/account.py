@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from sottovoce.cli import terminal
+from sottovoce.core.plain import Json
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
@@ -32,18 +33,9 @@ def account(
 
     from sottovoce.planning.account import account as compute
 
-    result = compute(
-        noise=noise,
-        epsilon=epsilon,
-        delta=delta,
-        rounds=rounds,
-        answers_per_round=answers,
-        mechanism=mechanism,
-        relation=relation,
-        batch=batch,
-        size=size,
-        coordinates=coordinates,
-    )
+    kind: Json = {"mechanism": mechanism, "relation": relation, "coordinates": coordinates}
+    spent = {"noise": noise, "epsilon": epsilon, "delta": delta, "rounds": rounds, "answers_per_round": answers}
+    result = compute(**spent, **kind, batch=batch, size=size)
     answer = result.epsilon if noise is not None else result.event.noise_multiplier
     terminal.show(as_json, quiet, asdict(result), [f"{answer:.6g}"], lambda: _print(result))
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from sottovoce.cli import terminal
 from sottovoce.core.plain import Json
@@ -94,7 +93,7 @@ def audit(
         if one_run:
             finding = train_with_canaries(run_file.load(file), canaries, seed, confidence, progress)
         elif name.endswith(".toml"):
-            finding = _play(_game_of_file(file), sampling, paths, all_paths, progress, own_data=True)
+            finding = _play(_game_of_file(file), sampling, paths or [], all_paths, progress, own_data=True)
         else:
             method = ALGORITHMS[check.one_of("audit", "method", name, ALGORITHMS)]()
             privacy = _promise(method, mode, epsilon, delta, clip, unit, relation, observer)
@@ -104,7 +103,7 @@ def audit(
                 return _report(audit_products(cast("ProvenColumns", privacy), clients or 3, seed), as_json, quiet)
             clients = clients or (1 if "argmin" in method.asks().kinds else 10)
             game = worst_case(method, privacy, rounds, clients, records, features)
-            finding = _play(game, sampling, paths, all_paths, progress)
+            finding = _play(game, sampling, paths or [], all_paths, progress, own_data=False)
     return _report(finding, as_json, quiet)
 
 
@@ -121,12 +120,7 @@ def _check_choice(what: str | None, papers: bool, one_run: bool, membership: boo
 
 
 def _play(
-    game: "Game",
-    sampling: Json,
-    paths: list[str] | None,
-    all_paths: bool,
-    progress: terminal.Progress,
-    own_data: bool = False,
+    game: "Game", sampling: Json, paths: list[str], all_paths: bool, progress: terminal.Progress, own_data: bool
 ) -> "Finding":
     """Play the game, and then check the paths that were asked for."""
     from dataclasses import replace
@@ -136,7 +130,7 @@ def _play(
     from sottovoce.core import check
 
     known = paths_of(game)
-    check.all_of("audit", "path", paths or (), known)
+    check.all_of("audit", "path", paths, known)
     wanted = known if all_paths else paths or [path for path in USUAL if path in known]
     # The game is played with seeded noise of the same distribution. The checks are made on the secure noise itself.
     played = replace(game, privacy=replace(game.privacy, noise="seeded")) if game.privacy.secret_noise else game
@@ -193,7 +187,7 @@ def _report(finding: "Finding", as_json: bool, quiet: bool) -> None:
     terminal.show(as_json, quiet, finding.to_dict(), lines, text)
     codes = {"refuted": terminal.REFUTED, "suspicious": terminal.SUSPICIOUS}
     if finding.verdict in codes:
-        raise typer.Exit(codes[finding.verdict])
+        raise Exit(codes[finding.verdict])
 
 
 def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
@@ -225,7 +219,7 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
     plain = {"rows": [row.to_dict() for row in rows], "interrupted": interrupted}
     terminal.show(as_json, quiet, plain, [f"{row.method}\t{row.claim}\t{row.verdict}" for row in rows], text)
     if any(row.refuted and row.claim.startswith("proven") for row in rows):
-        raise typer.Exit(terminal.REFUTED)
+        raise Exit(terminal.REFUTED)
 
 
 def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:

@@ -34,10 +34,7 @@ def catalogue() -> dict[str, list[Json]]:
     """Everything a TOML file can name, with its options."""
     from sottovoce.algorithms import ALGORITHMS
     from sottovoce.core.participation import PARTICIPATION
-    from sottovoce.problems import data as datasets
-    from sottovoce.problems import partition
-    from sottovoce.problems.losses import LOSSES
-    from sottovoce.problems.penalties import PENALTIES
+    from sottovoce.problems import data, losses, partition, penalties
 
     partitions = [_entry(name, kind, partition.NO_OPTIONS) for name, kind in partition.PARTITIONS.items()]
     partitions.append({"name": "owner", "summary": "Every row stays with its own owner.", "options": {}})
@@ -46,11 +43,11 @@ def catalogue() -> dict[str, list[Json]]:
             _entry(name, kind) | {"summary": kind.summary, "modes": sorted(kind.modes), "paper": kind.paper}
             for name, kind in ALGORITHMS.items()
         ],
-        "losses": [_entry(name, kind) for name, kind in LOSSES.items()],
-        "penalties": [_entry(name, kind) for name, kind in PENALTIES.items()],
+        "losses": [_entry(name, kind) for name, kind in losses.LOSSES.items()],
+        "penalties": [_entry(name, kind) for name, kind in penalties.PENALTIES.items()],
         "participation": [_entry(name, kind) for name, kind in PARTICIPATION.items()],
         "partitions": partitions,
-        "data": [_entry(name, loader, ("dense",)) for name, loader in datasets.LOADERS.items()],
+        "data": [_entry(name, loader, ("dense",)) for name, loader in data.LOADERS.items()],
     }
 
 

@@ -47,7 +47,6 @@ def run(path: Path, progress: terminal.Progress) -> list[Json]:
     """Train, compare, and save everything under `path`, all of it or nothing; one summary per method."""
     from sottovoce.core.round import Checkpoint
     from sottovoce.experiment import optimum, run_file, store, whole_files
-    from sottovoce.experiment.run_file import Experiment
     from sottovoce.privacy.modes import Proven
     from sottovoce.report import figures
     from sottovoce.rules import Rule
@@ -65,7 +64,7 @@ def run(path: Path, progress: terminal.Progress) -> list[Json]:
             privacy = replace(cast(Proven, first.task.privacy), observer=observer)
             experiment = first.with_task(replace(first.task, rule=Rule(name), privacy=privacy)).chosen()
 
-            def report(checkpoint: Checkpoint, experiment: Experiment = experiment) -> None:
+            def report(checkpoint: Checkpoint, experiment: run_file.Experiment = experiment) -> None:
                 progress(experiment.task.algorithm.name, checkpoint.k, experiment.settings.rounds)
 
             result = experiment.train(after_round=report)

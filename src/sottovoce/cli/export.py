@@ -1,5 +1,6 @@
 """`sottovoce export`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,11 +23,8 @@ def export(
     from sottovoce.experiment.saved import load_result
     from sottovoce.report import export as exporting
 
-    check.one_of("export", "form", to, ("json", "python", "card"))
+    card = partial(exporting.model_card, purpose=purpose)
+    forms = {"json": exporting.to_json, "python": exporting.to_python, "card": card}
+    check.one_of("export", "form", to, forms)
     check.require(to == "card" or not purpose, "export", "--purpose goes with --to card")
-    result = load_result(folder)
-    if to == "card":
-        text = exporting.model_card(result, purpose=purpose)
-    else:
-        text = exporting.to_json(result) if to == "json" else exporting.to_python(result)
-    terminal.print_or_write(text, out)
+    terminal.print_or_write(forms[to](load_result(folder)), out)

@@ -6,8 +6,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option, Typer, prompt
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -15,9 +14,7 @@ from sottovoce.report import tables
 if TYPE_CHECKING:
     from sottovoce.deploy.node import Node
 
-node = typer.Typer(
-    help="A client on its own machine: set it up, check it, answer a server, hold its rows behind a gate."
-)
+node = Typer(help="A client on its own machine: set it up, check it, answer a server, hold its rows behind a gate.")
 
 
 def _file_in(path: Path) -> Path:
@@ -74,7 +71,7 @@ def init(
     if not schema and not label:
         schema, label, labels = _what_to_predict(labels)
     if epsilon is None:
-        epsilon = float(typer.prompt("Epsilon for life", default=2.0, type=float)) if _asks() else 2.0
+        epsilon = float(prompt("Epsilon for life", default=2.0, type=float)) if _asks() else 2.0
     choices = setup_node.NodeChoices(
         name=name or folder.absolute().name,
         server=server,
@@ -102,12 +99,12 @@ def init(
 def _what_to_predict(labels: str) -> tuple[str, str, str]:
     """Ask for the schema, or for the label's column and its classes."""
     if _asks():
-        schema = typer.prompt("The study's schema file (empty: there is none)", default="", show_default=False)
+        schema = prompt("The study's schema file (empty: there is none)", default="", show_default=False)
         if schema:
             return schema, "", labels
     label = _ask("The column to be predicted", "--label, or --schema")
     classes = "Its classes, in the order agreed on, with commas (empty: a number)"
-    return "", label, labels or typer.prompt(classes, default="")
+    return "", label, labels or prompt(classes, default="")
 
 
 def _asks() -> bool:
@@ -119,7 +116,7 @@ def _ask(what: str, option: str) -> str:
     from sottovoce.core import check
 
     check.require(_asks(), "node init", f"needs {option}", hint="In a terminal it asks for what is not given")
-    return typer.prompt(what)
+    return prompt(what)
 
 
 @node.command("check")
@@ -142,7 +139,7 @@ def check_file(
     if as_json:
         tables.print_json({"ready": ready, "items": [item._asdict() for item in items]})
     if not ready:
-        raise typer.Exit(terminal.BAD_INPUT)
+        raise Exit(terminal.BAD_INPUT)
 
 
 @node.command("start")
@@ -168,18 +165,17 @@ def _answer_until_asked_to_end(file: Path, gate: Path | None) -> None:
     import signal
 
     from sottovoce.core.check import MissingData
-    from sottovoce.deploy.gate import CurrentNode, GateClient
-    from sottovoce.deploy.lines import Connection
-    from sottovoce.deploy.services import NO_FLOWER
+    from sottovoce.deploy import gate as gates
+    from sottovoce.deploy import lines, services
 
     try:
         from sottovoce.deploy.flower.line import Line
         from sottovoce.deploy.flower.node_process import Stop, run
     except ModuleNotFoundError as error:
-        raise MissingData(NO_FLOWER) from error
+        raise MissingData(services.NO_FLOWER) from error
     _must_be_there(file)
-    with closing(Line(Connection.read(file))) as line:
-        client = GateClient(gate) if gate is not None else CurrentNode(_checked(file))
+    with closing(Line(lines.Connection.read(file))) as line:
+        client = gates.GateClient(gate) if gate is not None else gates.CurrentNode(_checked(file))
         stop = Stop()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop.ask)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from sottovoce.reproduce.experiment import Experiment
     from sottovoce.reproduce.page import Verdict
 
-    Experiments = Mapping[str, Experiment]
-
 
 def reproduce(
     names: Annotated[
@@ -64,7 +62,7 @@ def reproduce(
             tables.complain(f"left out {name}: {reason}")
 
 
-def _chosen(names: list[str], known: "Experiments", quick: bool) -> "list[Experiment]":
+def _chosen(names: list[str], known: "Mapping[str, Experiment]", quick: bool) -> "list[Experiment]":
     from sottovoce.core import check
 
     if names == ["all"] or (not names and quick):
@@ -97,7 +95,7 @@ def _run(
     return verdicts, left_out, page.path(folder)
 
 
-def _list(known: "Experiments", as_json: bool, quiet: bool) -> None:
+def _list(known: "Mapping[str, Experiment]", as_json: bool, quiet: bool) -> None:
     entries = [
         {"name": one.name, "paper": one.paper, "shows": one.shows, "needs": list(one.needs)} for one in known.values()
     ]

@@ -33,15 +33,11 @@ def run(
 ) -> None:
     """Train what a TOML file describes, and save the run. Ctrl-C keeps the last completed round."""
     from sottovoce.core import check
-    from sottovoce.experiment import run_file, saved, store
-    from sottovoce.experiment.publishable import private_columns
+    from sottovoce.experiment import publishable, run_file, saved, store
+    from sottovoce.report.track import Tracker
 
     check.positive("run", **{"--checkpoint-every": every})
-    tracker = None
-    if track is not None:
-        from sottovoce.report.track import Tracker
-
-        tracker = Tracker(track)
+    tracker = None if track is None else Tracker(track)
     changes = {name: value for name, value in {"seed": seed, "rounds": rounds}.items() if value is not None}
     if resume is None:
         experiment = run_file.load(check.given(file, "run", "needs FILE.toml, or --resume DIR"), **changes)
@@ -54,7 +50,7 @@ def run(
     with terminal.ended_like_ctrl_c() as ended, folder as path:
         result = _train(experiment, path, resume is not None, every, quiet, ended)
     plain = {"folder": str(path), **store.summary(result)}
-    plain["not_released"] = sorted(private_columns(result) & result.history.columns.keys())
+    plain["not_released"] = sorted(publishable.private_columns(result) & result.history.columns.keys())
     plain["guarantee"] = result.guarantee.to_dict()
     plain["evaluations"] = [each.to_dict() for each in result.evaluations]
     if tracker is not None:

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
 from sottovoce.cli import terminal
 
@@ -31,7 +30,7 @@ def schema(
 
     check.one_of("schema", "action", action, ("new", "digest"))
     if action == "digest":
-        typer.echo(Schema.from_toml(file).digest())
+        echo(Schema.from_toml(file).digest())
         return
     check.require(not (public and dictionary), "schema", "give either --public or --dictionary")
     check.require(bool(label) or not (public or dictionary), "schema", "needs --label, the column to be predicted")

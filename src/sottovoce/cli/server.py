@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, Typer
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
 
-server = typer.Typer(help="The server of a study: set it up, let nodes join, start it, train.")
+server = Typer(help="The server of a study: set it up, let nodes join, start it, train.")
 Folder = Annotated[Path, Argument(metavar="DIR", help="The server's folder.")]
 
 

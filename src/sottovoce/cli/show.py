@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Argument
+from typer import Argument, echo
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -19,11 +18,10 @@ def show(
     Coefficients are per unit of the table, levels next to the mean of all levels of their column. They belong to a row
     before it is divided by its length, and are as noisy as the model.
     """
-    from sottovoce.experiment.saved import load_result
-    from sottovoce.experiment.store import summary
+    from sottovoce.experiment import saved, store
     from sottovoce.report.numbers import quality
 
-    result = load_result(folder)
+    result = saved.load_result(folder)
     known = bool(result.metrics or result.evaluations)
     effects = {} if known and result.schema is None else result.effects()
     if as_json:
@@ -32,13 +30,13 @@ def show(
         tables.print_json(columns | (measured if known else {}))
         return
     if result.metrics:
-        typer.echo(f"On test rows: {quality(summary(result))}")
+        echo(f"On test rows: {quality(store.summary(result))}")
     for evaluation in result.evaluations:
-        typer.echo(f"{evaluation}")
+        echo(f"{evaluation}")
     if not effects:
-        typer.echo("This run keeps no schema, so its coefficients have no names")
+        echo("This run keeps no schema, so its coefficients have no names")
     for name, listed in effects.items():
-        typer.echo(f"Score of {name}, before a row is divided by its length")
+        echo(f"Score of {name}, before a row is divided by its length")
         wide, long = max(len(each.column) for each in listed), max(len(each.what) for each in listed)
         for each in listed:
-            typer.echo(f"  {each.column:<{wide}}  {each.what:<{long}}  {each.change:+.4g}")
+            echo(f"  {each.column:<{wide}}  {each.what:<{long}}  {each.change:+.4g}")

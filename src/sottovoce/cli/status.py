@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument, Option, echo
 
 from sottovoce.cli import terminal
 from sottovoce.core.plain import Json
@@ -29,7 +28,7 @@ def status(
     if web:
         with StatusPage(lambda: look.of(path), port) as page:
             tables.complain("Open this address on this machine; Ctrl-C ends it:")
-            typer.echo(page.address)
+            echo(page.address)
             page.serve_forever()
         return
     terminal.show(as_json, False, now, [], lambda: _server(now) if now["kind"] == "server" else _node(now))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Option
 
 from sottovoce.report import tables
 
@@ -23,8 +22,8 @@ DONE, INTERNAL, BAD_INPUT, MISSING, NO_PRIVACY, NOT_WRITTEN, INTERRUPTED = 0, 1,
 NOT_ENDED = 6  # a run between machines
 REFUTED, SUSPICIOUS = 7, 8  # what an audit found
 DOES_NOT_HOLD = 9  # what `verify` looked at
-Json = Annotated[bool, Option("--json", help="Print JSON on stdout instead of tables.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress and no notes: results only, one per line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes: results only, one per line.")]
 Progress = Callable[[str, int, int], None]
 
 
@@ -58,8 +57,7 @@ def _code(error: Exception) -> int:
     kinds = (
         (MissingData, MISSING),
         (InvalidInput, BAD_INPUT),
-        (NoGuarantee, NO_PRIVACY),
-        (BudgetSpent, NO_PRIVACY),
+        (NoGuarantee | BudgetSpent, NO_PRIVACY),
         (SottovoceError, NOT_WRITTEN),  # what is left: a folder or a ledger
     )
     return next((code for kind, code in kinds if isinstance(error, kind)), INTERNAL)

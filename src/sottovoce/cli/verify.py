@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer import Argument
+from typer import Argument, Exit
 
 from sottovoce.cli import terminal
 from sottovoce.report import tables
@@ -28,7 +27,7 @@ def verify(
     line = "holds" if verdict.holds else "does not hold"
     terminal.show(as_json, quiet, verdict.to_dict(), [line], lambda: _print(verdict))
     if not verdict.holds:
-        raise typer.Exit(terminal.DOES_NOT_HOLD)
+        raise Exit(terminal.DOES_NOT_HOLD)
 
 
 def _print(verdict: "Verdict") -> None:

@@ -20,10 +20,8 @@ from sottovoce.estimators.scalers import RandomState
 from sottovoce.estimators.validation import Table
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.task import USUAL_ROUNDS, Task
-from sottovoce.experiment.train import run_task
+from sottovoce.experiment.train import AnyLedgers, run_task
 from sottovoce.experiment.vertical_result import method_of
-from sottovoce.ledger.memory import MemoryLedger
-from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy.modes import NoPrivacy, PrivacyMode
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.losses import LOSSES, Loss, Softmax, WeightedLogistic, WeightedSoftmax
@@ -47,6 +45,14 @@ class _Declared(Counted):
     intercept_: np.ndarray
     n_features_in_: int
     feature_names_in_: np.ndarray
+
+    # What classifiers and regressions do each in their own way:
+    predict: Callable[[Table], np.ndarray]  # the class, or the value, of each row
+    _fit: Callable[..., None]  # train on (X, y, groups), once the arguments of `fit` are known to be good
+    # What rows and columns do each in their own way:
+    _read: Callable[..., tuple[Any, np.ndarray, ArrayLike | None]]  # rows as numbers, labels, owners
+    _train: Callable[..., None]  # train on labels as the loss has them, and set `coef_` and `intercept_`
+    _scores: Callable[[Table], np.ndarray]  # of new rows
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -167,12 +173,7 @@ class PrivateEstimator(_Declared):
         return WeightedSoftmax(classes, weights) if several else WeightedLogistic(weights)  # type: ignore[arg-type]
 
     def _run(
-        self,
-        task: Task,
-        federation: FederatedData,
-        left_out: list[str],
-        seed: int | None,
-        ledgers: str | Path | MemoryLedger | OwnerLedgers | None,
+        self, task: Task, federation: FederatedData, left_out: list[str], seed: int | None, ledgers: AnyLedgers
     ) -> Result:
         """Train, and keep the result with a guarantee that also names what it has `left_out`."""
         # A model must not contain exact numbers about private rows: no history, no training loss.
@@ -247,28 +248,6 @@ class PrivateEstimator(_Declared):
         unknown = [name for name in arguments if name != "sample_weight"]
         if unknown:
             raise TypeError(f"{self._name}.fit() got an unexpected keyword argument {unknown[0]!r}")
-
-    def predict(self, X: Table) -> np.ndarray:
-        """The class, or the value, of each row."""
-        raise NotImplementedError  # classifiers and regressions have their own
-
-    def _fit(self, X: Table, y: ArrayLike | None, groups: ArrayLike | None = None) -> None:
-        """Train, once the arguments of `fit` are known to be good."""
-        raise NotImplementedError  # classifiers and regressions have their own
-
-    def _read(
-        self, X: Table, y: ArrayLike | None, groups: ArrayLike | None, numeric: bool
-    ) -> tuple[Any, np.ndarray, ArrayLike | None]:
-        """Rows as numbers; labels as given, or as the schema codes them (`numeric`: they are numbers); and owners."""
-        raise NotImplementedError  # rows and columns have their own
-
-    def _train(self, table: Any, y: np.ndarray, loss: Loss, left_out: list[str], groups: ArrayLike | None) -> None:
-        """Train on labels as the loss has them, and set `coef_` and `intercept_`."""
-        raise NotImplementedError  # rows and columns have their own
-
-    def _scores(self, X: Table) -> np.ndarray:
-        """Scores of new rows."""
-        raise NotImplementedError  # rows and columns have their own
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

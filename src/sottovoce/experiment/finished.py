@@ -61,10 +61,10 @@ def _statement(clients: "LocalClients", charges: Charges | None, lasting: bool, 
     """What is known of a finished run with a budget."""
     if clients.ledger is None or charges is None:
         return None
-    epsilons = epsilons_spent(clients)
-    accountant = accounting.accountant_name(clients.ledger.spent(int(np.argmax(epsilons))), clients.delta)
+    epsilons, delta = epsilons_spent(clients), clients.ledger.budget.delta
+    accountant = accounting.accountant_name(clients.ledger.spent(int(np.argmax(epsilons))), delta)
     several, kinds = charges.repetitions > 1, clients.task.asks().kinds
-    of_all = accounting.epsilon(charges.of_all_repetitions(), clients.delta) if several else None
+    of_all = accounting.epsilon(charges.of_all_repetitions(), delta) if several else None
     return Statement(epsilons, accountant, charges, kinds, lasting, forgotten=forgotten, of_all=of_all)
 
 

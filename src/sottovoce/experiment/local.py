@@ -171,8 +171,3 @@ class LocalClients(ClientRounds):
                 evaluations = evaluations_of(self.task, outcome.model[..., 0, :], *counted, held, events, bound)
         result = finished_run(self, outcome, config, lasting, outcome.model[..., 0, :])
         return replace(result, evaluations=evaluations)
-
-    @property
-    def delta(self) -> float:
-        """Of the budget; 0 where there is none."""
-        return (self.task.privacy.budget or (0.0, 0.0))[1]

@@ -168,7 +168,7 @@ class LocalParties(LocalClients):
         one_release = self.task.split is not None  # of all parties: a record that changes at every one costs it once
         if charges is not None and self.door.privacy.unit == "record" and not one_release:
             # of all parties' answers, in the worst run
-            together = max(accounting.epsilon(spent, self.delta) for spent in charges.of_all_owners())
+            together = max(accounting.epsilon(spent, self.door.privacy.delta) for spent in charges.of_all_owners())
         facts = {"together": together, "predicts": model.shape[-1] > 0, "on_labels": self.label_epsilon}
         if one_release:
             facts = {"names": self.parties.names}
@@ -235,11 +235,7 @@ def whole_table(method: MaskedMoments, loss: Loss, m: int, part: Matrix, y: np.n
 
 
 def column_key(
-    task: Task,
-    parts: Sequence[Matrix],
-    streams: Streams,
-    events: tuple[Event, ...],
-    labels: tuple[int, np.ndarray] | None = None,
+    task: Task, parts: Sequence[Matrix], streams: Streams, events: Events, labels: tuple[int, np.ndarray] | None = None
 ) -> NoiseKey:
     """What noise is bound to where columns are split: everything that decides a party's answers.
 

@@ -142,8 +142,8 @@ class ClientRounds:
 
         def alone(place: int) -> Visit:
             one = np.array([place])
-            states, told = codec.rows(before, one), codec.rows(broadcast, one)
-            return self.visit(algorithm, states, told, local[one], active[..., one], k)
+            state, message = codec.rows(before, one), codec.rows(broadcast, one)
+            return self.visit(algorithm, state, message, local[one], active[..., one], k)
 
         return Visit(
             before=before,

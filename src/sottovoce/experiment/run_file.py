@@ -130,16 +130,14 @@ class Experiment:
         """The tables of this run with every default written out: what is saved, and what `load` reads back."""
         if self.task.rule is not None:
             return self.chosen().described()
-        source = replace(self.source, labels=self.data().labels, labels_found=self._labels_found())
+        rows = self.data()
+        source = replace(self.source, labels=rows.labels, labels_found=self._labels_found())
         data = {**toml.plain_fields(source), **self.loader_options, **self.partition_options}
-        schema = self.data().schema
-        prepared = {} if schema is None else {"schema": schema.to_tables()}
-        run = toml.plain_fields(self.settings)
-        federation = self.data().federation
-        task = replace(self.task.settled(self.task.objective.on(federation)), objective=self.task.objective)
-        tables = {"data": data, **toml.describe_task(task), "run": run, **prepared}
-        if schema is not None:  # what is usual differs with a schema
-            tables["objective"] = {"fit_intercept": False} | tables["objective"]
+        task = replace(self.task.settled(self.task.objective.on(rows.federation)), objective=self.task.objective)
+        tables = {"data": data, **toml.describe_task(task), "run": toml.plain_fields(self.settings)}
+        if rows.schema is not None:
+            tables["schema"] = rows.schema.to_tables()
+            tables["objective"] = {"fit_intercept": False} | tables["objective"]  # what is usual differs with a schema
         return tables
 
     def train(
@@ -150,21 +148,15 @@ class Experiment:
             return self.chosen().train(after_round, resume)
         data, settings, task = self.data(), self.settings, self.task
         with toml.placed_at(f"{self.file}, [participation]"):
-            looked_at = settings.rounds if isinstance(task.participation, Schedule) else 1  # a drawn one says as much
+            # A rule that does not suit this number of clients is refused before the first round. Of one that draws
+            # clients, the first round shows it.
+            looked_at = settings.rounds if isinstance(task.participation, Schedule) else 1
             for _ in itertools.islice(task.participation.masks(data.federation.n, Streams(0)), looked_at):
-                pass  # a rule that does not suit this number of clients is refused before the first round
+                pass
         with toml.placed_at(self.file):
-            result = run_task(
-                task,
-                data.federation,
-                seed=settings.seed,
-                runs=settings.runs or None,
-                test=data.test,
-                record_every=settings.record_every,
-                ledgers=settings.ledgers or None,
-                resume=resume,
-                after_round=after_round,
-            )
+            asked = settings.seed, settings.runs or None, data.test, settings.record_every
+            kept = {"ledgers": settings.ledgers or None, "resume": resume, "after_round": after_round}
+            result = run_task(task, data.federation, *asked, **kept)
         not_covered = [LABELS_FOUND] if self._labels_found() else []
         not_covered += [TEST_SET_ASIDE] if self.source.csv and self.source.test is not None else []
         return replace(result, config=self.described(), guarantee=result.guarantee.leaving_out(*not_covered))

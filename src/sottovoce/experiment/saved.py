@@ -104,9 +104,8 @@ def load_charges(path: Path) -> tuple[Charges | None, Json]:
     return None if file["charges"] is None else Charges.from_dict(file["charges"]), file["seal"]
 
 
-def load_checkpoint(path: str | Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
+def load_checkpoint(path: Path, task: Task, federation: FederatedData, config: Tables) -> Checkpoint:
     """The checkpoint in a run folder, for `train(resume=...)`; one of another config or other rows is refused."""
-    path = Path(path)
     must_be_unfinished(path)
     where, arrays = str(path / store.CHECKPOINT), read_arrays(path / store.CHECKPOINT)
     rule = "belongs to another config or to other rows; put them back as they were, or start again without --resume"
@@ -134,8 +133,11 @@ def must_be_finished(path: Path) -> None:
     must_be_there(path)
     if (path / store.CHECKPOINT).exists():
         raise check.InvalidInput(f"{path}: this run is not finished. Go on with: sottovoce run --resume {path}")
+    whole = (path / store.MANIFEST).exists()
+    if not whole and not (path / store.CONFIG).exists():
+        raise check.MissingData(f"{path}: holds no run: there is no {store.CONFIG}")
     rule, hint = f"must be a run folder of format {store.FORMAT}", "Use the version of sottovoce that wrote it"
-    check.require((path / store.MANIFEST).exists(), str(path), f"{rule}, and has no {store.MANIFEST}", hint=hint)
+    check.require(whole, str(path), f"{rule}, and has no {store.MANIFEST}", hint=hint)
     form = read_json(path / store.MANIFEST).get("format")
     check.require(form == store.FORMAT, str(path), rule, form, hint)
 

@@ -237,12 +237,11 @@ def _loaded(source: Source, loss: Loss, options: Json, schema: Schema | None) ->
 
 
 def coded_labels(schema: Schema, codes: np.ndarray | None, loss: Loss) -> np.ndarray:
-    """The labels of a table as the loss wants them, from what its schema made of them."""
-    return for_loss(cast(Label, schema.label), cast(np.ndarray, codes), loss)
+    """The labels of a table as the loss wants them, from what its schema made of them.
 
-
-def for_loss(label: Label, y: np.ndarray, loss: Loss) -> np.ndarray:
-    """Numbers of classes, 0, 1, ..., as -1 and +1 if the loss is for two classes; a label in a range as it is."""
+    Numbers of classes, 0, 1, ..., become -1 and +1 if the loss is for two classes; a label in a range stays as it is.
+    """
+    label, y = cast(Label, schema.label), cast(np.ndarray, codes)
     suits = loss.classification == (label.range is None)
     kinds = "classes" if loss.classification else "range = [low, high]"
     check.require(suits, "schema.label", f"the {loss.name} loss needs a label with {kinds}")

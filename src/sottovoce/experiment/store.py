@@ -58,12 +58,11 @@ _PACKAGES = (
 # ------------------------------------------------------------------------------------------------------- finished runs
 
 
-def save(result: "Result", path: str | Path, more: Mapping[str, bytes] | None = None) -> Path:
+def save(result: "Result", path: Path, more: Mapping[str, bytes] | None = None) -> Path:
     """Write a run folder, all of it or nothing. A checkpoint folder of this same run is completed in place.
 
     `more`: further files, such as a figure.
     """
-    path = Path(path)
     contents = _contents(result, more or {})
     if not (path / CHECKPOINT).exists():
         whole_files.write_folder(path, contents)
@@ -154,16 +153,11 @@ class Checkpoints:
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        config: Tables,
-        federation: FederatedData,
-        seconds: float = 2.0,
-        last: Checkpoint | None = None,
+        self, path: Path, config: Tables, data: FederatedData, seconds: float = 2.0, last: Checkpoint | None = None
     ) -> None:
         check.positive("Checkpoints", seconds=seconds)
-        self.path, self.last = Path(path), last
-        self._config, self._of = config, identity(config, federation)
+        self.path, self.last = path, last
+        self._config, self._of = config, identity(config, data)
         self._seconds, self._next = seconds, time.monotonic() + seconds
 
     def __call__(self, checkpoint: Checkpoint) -> None:

@@ -38,12 +38,10 @@ _OTHER_LAYOUT = {  # of the data: what an algorithm for the other layout is told
     "the columns of each party, or [schema.parties])",
     "columns": "is for rows; columns are split here: use MaskedMoments(), ADMMSharing() or FDML()",
 }
-_MODES: dict[Layout, tuple[UnionType, str]] = {
+_FOR_COLUMNS = "ProvenColumns(epsilon=1.0, delta=1e-6), Published(...) or NoPrivacy() where columns are split"
+_MODES: dict[Layout, tuple[UnionType, str]] = {  # privacy modes, and an example
     "rows": (Privacy, "Proven(epsilon=1.0, delta=1e-5, clip=1.0)"),
-    "columns": (
-        VerticalPrivacy,
-        "ProvenColumns(epsilon=1.0, delta=1e-6), Published(...) or NoPrivacy() where columns are split",
-    ),
+    "columns": (VerticalPrivacy, _FOR_COLUMNS),
 }
 
 
@@ -197,26 +195,22 @@ class Task:
             epsilon *= float(np.sqrt(1 - self.evaluate.share))  # nearly what is left of mu² for training
         answers = self.participation.answers(len(sizes))
         check.require(answers > 0, "rules", "participation asks nobody; name clients")
-        choice = rules.choose(
-            PublicNumbers(
-                *(int(sizes.sum()), len(sizes), columns, epsilon),
-                privacy.delta,
-                contributors=privacy.among(len(sizes)).honest,
-                unit=privacy.unit,
-                relation=privacy.relation,
-                loss=loss,
-                row_bound=bound,
-                clip=clip,
-                largest=int(sizes.max()),
-                smooth=self.objective.penalty.smooth,
-                answers=answers,
-                pace=self.participation.pace,
-                base_rate=rule.base_rate,
-                constant=rule.constant,
-            ),
-            rule.name,
-            rule.most,
+        public = PublicNumbers(
+            *(int(sizes.sum()), len(sizes), columns, epsilon, privacy.delta),
+            contributors=privacy.among(len(sizes)).honest,
+            unit=privacy.unit,
+            relation=privacy.relation,
+            loss=loss,
+            row_bound=bound,
+            clip=clip,
+            largest=int(sizes.max()),
+            smooth=self.objective.penalty.smooth,
+            answers=answers,
+            pace=self.participation.pace,
+            base_rate=rule.base_rate,
+            constant=rule.constant,
         )
+        choice = rules.choose(public, rule.name, rule.most)
         clipped = replace(self, privacy=replace(privacy, clip=choice.clip), rule=None)
         return replace(clipped, algorithm=choice.algorithm, rounds=choice.rounds, chosen=choice.chosen)
 

@@ -27,6 +27,7 @@ from sottovoce.privacy.modes import PrivacyMode
 from sottovoce.problems.federation import FederatedData
 from sottovoce.problems.objective import Objective
 
+AnyLedgers = str | Path | Ledgers | None  # a folder, or open ones
 CLIENTS: dict[Layout, type[LocalClients]] = {"rows": LocalClients, "columns": LocalParties}
 
 
@@ -105,7 +106,7 @@ def train(
     engine: Engine = "auto",
     record_every: int = 1,
     measure_training: bool = True,
-    ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
+    ledgers: AnyLedgers = None,
     evaluate: Evaluation | bool | None = None,
     resume: Checkpoint | None = None,
     after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
@@ -184,7 +185,7 @@ def run_task(
     test: tuple[object, ArrayLike] | None = None,
     record_every: int = 0,
     measure_training: bool = True,
-    ledgers: "str | Path | MemoryLedger | OwnerLedgers | None" = None,
+    ledgers: AnyLedgers = None,
     resume: Checkpoint | None = None,
     after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
 ) -> Result:

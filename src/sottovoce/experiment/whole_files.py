@@ -27,13 +27,12 @@ class StoreError(check.SottovoceError):
 
 
 @contextmanager
-def reserved(path: str | Path, numbered: bool = False) -> Iterator[Path]:
+def reserved(path: Path, numbered: bool = False) -> Iterator[Path]:
     """Hold a folder's name while a run is under way: made now, and gone again if the run leaves nothing in it.
 
     An existing folder must be empty; with `numbered`, a taken name gets a number instead, so that runs started at
     the same moment do not meet. To find out here that nothing can be written is better than after an hour.
     """
-    path = Path(path)
     with disk(path):
         made = [folder for folder in path.parents if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,9 +58,8 @@ def reserved(path: str | Path, numbered: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def new_folder(path: str | Path) -> Iterator[Path]:
+def new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill, which takes the name `path` when it is complete and never otherwise."""
-    path = Path(path)
     with disk(path):
         _must_be_free(path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +81,7 @@ def _must_be_free(path: Path) -> None:
     check.require(free, str(path), "exists and is not an empty folder; choose another one")
 
 
-def write_folder(path: str | Path, contents: Mapping[str, bytes]) -> None:
+def write_folder(path: Path, contents: Mapping[str, bytes]) -> None:
     """A new folder with these files: all of it, or nothing."""
     with new_folder(path) as folder:
         write_files(folder, contents)

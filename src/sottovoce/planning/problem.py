@@ -205,8 +205,7 @@ class Plan:
         """A run file: everything except whose rows."""
         loss = self.problem.objective.loss
         labels = ["no", "yes"] if loss.outputs <= 2 else [f"class {number}" for number in range(loss.outputs)]
-        data = {"csv": "rows.csv", "label": "label", "owner": "owner"} | (
-            {"labels": labels} if loss.classification else {}
-        )
+        classes = {"labels": labels} if loss.classification else {}
         known = {"row_bound": self.problem.row_bound, "shorten": True}
-        return {"data": data | known, **describe_task(self.task), "run": {"rounds": self.task.rounds}}
+        data = {"csv": "rows.csv", "label": "label", "owner": "owner", **classes, **known}
+        return {"data": data, **describe_task(self.task), "run": {"rounds": self.task.rounds}}

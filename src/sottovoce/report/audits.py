@@ -50,9 +50,8 @@ def markdown(rows: Sequence["Row"]) -> str:
         f"{'**refuted**' if row.refuted else row.verdict} |\n"
         for row in rows
     )
-    return packaged_text("report", "audit.md").format(
-        rows=lines, how="\n".join(f"* **{name}**: {words}." for name, words in _HOW.items())
-    )
+    how = "\n".join(f"* **{name}**: {words}." for name, words in _HOW.items())
+    return packaged_text("report", "audit.md").format(rows=lines, how=how)
 
 
 def figure(rows: Sequence["Row"]) -> bytes:

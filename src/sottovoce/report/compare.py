@@ -5,6 +5,7 @@ part and what algorithms draw; rows, split and partition stay as the file's [dat
 stops once all seeds would.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -94,9 +95,6 @@ def _names(files: Sequence[Path]) -> list[str]:
     names: list[str] = []
     for file in files:
         stem = run_file.folder_name(file.stem) or "run"
-        name, number = stem, 1
-        while name in names:
-            number += 1
-            name = f"{stem}-{number}"
-        names.append(name)
+        numbered = (f"{stem}-{number}" for number in itertools.count(2))
+        names.append(next(name for name in itertools.chain([stem], numbered) if name not in names))
     return names

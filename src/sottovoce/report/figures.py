@@ -124,15 +124,13 @@ def plan(numbers: Json) -> bytes:
 
     `numbers` is what `planning.words.to_dict` gives.
     """
-    from matplotlib.ticker import NullLocator
-
     with style.new_figure(10.4, 4.0) as figure:
         left, right = (figure.add_subplot(1, 2, place) for place in (1, 2))
         _by_budget(left, numbers)
         _by_rounds(right, numbers)
         for axes in (left, right):
             axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)  # lines may be anywhere
-            axes.xaxis.set_minor_locator(NullLocator())
+            axes.minorticks_off()
         figure.suptitle("On synthetic rows of this shape: a forecast, not a promise")
         return style.image(figure)
 

@@ -31,12 +31,8 @@ def read(folder: Path) -> Result:
     complete = isinstance(config.get("algorithm", {}).get("name"), str) and {"privacy", "run"} <= set(config)
     check.require(complete, str(folder / store.CONFIG), "must have tables [algorithm] with a name, [privacy] and [run]")
     stated = guarantee.delta is not None and any(unit in guarantee.unit for unit in _UNITS)
-    check.require(
-        guarantee.epsilon is None or stated,
-        str(folder / store.GUARANTEE),
-        "an epsilon needs a delta and a known unit",
-        guarantee.unit,
-    )
+    where, rule = str(folder / store.GUARANTEE), "an epsilon needs a delta and a known unit"
+    check.require(guarantee.epsilon is None or stated, where, rule, guarantee.unit)
     _check_history(result, str(folder / store.HISTORY))
     return result
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 def console(stderr: bool = False) -> "Console":
+    """A screen that prints text as it is: paths may contain what Rich takes for markup."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def complain(text: str) -> None:
@@ -27,10 +28,8 @@ def complain(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A paragraph on stdout, as it is: paths may contain what Rich takes for markup."""
-    from rich.text import Text
-
-    console().print(Text(text))
+    """A paragraph on stdout."""
+    console().print(text)
 
 
 def commands(title: str, *lines: str) -> None:
@@ -53,7 +52,6 @@ def print_table(
     """
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), show_header=any(headings)
@@ -62,7 +60,7 @@ def print_table(
         is_text = heading in words
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*row)
     console().print(table)
 
 

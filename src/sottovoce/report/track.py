@@ -52,11 +52,8 @@ class Tracker:
         public = released(result)
         with _mlflow_errors(f"The run itself is saved in {folder}"):
             client, promise = self._client, public.guarantee
-            tags = {
-                "sottovoce": sottovoce.__version__,
-                "privacy": promise.short,
-                "mlflow.note.content": promise.text[:5000],
-            }
+            about = {"privacy": promise.short, "mlflow.note.content": promise.text[:5000]}
+            tags = {"sottovoce": sottovoce.__version__, **about}
             run = client.create_run(self._experiment, run_name=folder.resolve().name, tags=tags).info.run_id
             try:
                 self._send(run, public)

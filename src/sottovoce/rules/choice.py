@@ -18,7 +18,6 @@ from sottovoce.problems.schema import Schema
 from sottovoce.problems.vertical import VerticalFederation
 from sottovoce.rules import papers
 from sottovoce.rules.numbers import MOST_ROUNDS, Descent, PublicNumbers, descent, slope_of
-from sottovoce.rules.papers import MOST_PLAIN_ROUNDS, Recipe, by_step
 
 LITTLE_NOISE = 0.03  # s d below which moments come first
 WIDEST_GRAM = 500  # columns up to which a matrix of second moments is worth its noise
@@ -110,7 +109,7 @@ def choose(public: PublicNumbers, method: str = AUTO, most: int = 0) -> Choice:
     check.one_of("rules", "method", method, METHODS)
     if method != AUTO:
         recipe = RECIPES.get(method)
-        algorithm, rounds, rule = recipe(public) if recipe else by_step(public, method)
+        algorithm, rounds, rule = recipe(public) if recipe else papers.by_step(public, method)
     elif _moments_first(public) and not 0 < most <= GRADIENT_ROUNDS:
         algorithm, rounds, rule = _moments_then_gradients(public)
     else:
@@ -122,7 +121,7 @@ def choose(public: PublicNumbers, method: str = AUTO, most: int = 0) -> Choice:
 
 def without_noise(loss: Loss, row_bound: float) -> tuple[Method, int]:
     """Gradient descent with momentum, for where there is no noise to stop early for."""
-    return NoisyGD(step=2 / (loss.curvature * row_bound**2), momentum=0.9), MOST_PLAIN_ROUNDS
+    return NoisyGD(step=2 / (loss.curvature * row_bound**2), momentum=0.9), papers.MOST_PLAIN_ROUNDS
 
 
 def constant_entry(schema: Schema) -> float:
@@ -162,7 +161,7 @@ def _reason(public: PublicNumbers, algorithm: Method, rule: Descent) -> str:
 # ------------------------------------------------------------------------------------------------------------- recipes
 
 
-def _noisy_gd(public: PublicNumbers, most: int = MOST_ROUNDS) -> Recipe:
+def _noisy_gd(public: PublicNumbers, most: int = MOST_ROUNDS) -> papers.Recipe:
     rule = descent(public, most)
     return NoisyGD(step=rule.step, momentum=rule.momentum, lean=_lean(public, rule)), rule.rounds, rule
 
@@ -187,18 +186,18 @@ def _of_moments(public: PublicNumbers, kappa: float, share: float) -> Json:
     return {"kappa": kappa, "ridge": ridge, **bounds}
 
 
-def _moments(public: PublicNumbers) -> Recipe:
+def _moments(public: PublicNumbers) -> papers.Recipe:
     return Moments(**_of_moments(public, math.sqrt(2) * public.slope, 1.0)), 1, descent(public)
 
 
-def _moments_then_gradients(public: PublicNumbers) -> Recipe:
+def _moments_then_gradients(public: PublicNumbers) -> papers.Recipe:
     kappa = public.slope / math.sqrt(2) * (1 - 2.0**-40)  # second moments come free with the first
     constants, rounds = _of_moments(public, kappa, MOMENTS_SHARE), 1 + GRADIENT_ROUNDS
     averaged = {"share": MOMENTS_SHARE, "average_from": rounds - AVERAGED + 1}
     return MomentsThenGradients(**constants, **averaged), rounds, descent(public)
 
 
-RECIPES: dict[str, Callable[[PublicNumbers], Recipe]] = papers.RECIPES | {
+RECIPES: dict[str, Callable[[PublicNumbers], papers.Recipe]] = papers.RECIPES | {
     NoisyGD.name: _noisy_gd,
     Moments.name: _moments,
     MomentsThenGradients.name: _moments_then_gradients,
