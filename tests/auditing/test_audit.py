@@ -174,8 +174,8 @@ class ClipAfterSum(RecordDoor):
 
 
 class NoiseTwice(RecordDoor):
-    def bound_to(self, exact: np.ndarray, scale: Any, purpose: Purpose, question: Any) -> Any:
-        return super().bound_to(exact, scale, purpose, replace(question, k=(question.k + 1) // 2))
+    def occasion(self, purpose: Purpose, question: Any) -> Any:
+        return super().occasion(purpose, replace(question, k=(question.k + 1) // 2))
 
 
 class Smuggler(RecordDoor):

@@ -18,7 +18,7 @@ from sottovoce.experiment.task import Task
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.noise_key import NoiseKey, SharedNoise, hash_of, rows_digests
+from sottovoce.privacy.noise_key import NoiseKey, Occasion, SharedNoise, hash_of, rows_digests
 from tests.cases import goal
 
 WHO = np.array([0, 1, 2])
@@ -28,7 +28,7 @@ KEY = NoiseKey.of_task(Streams(3), ROWS, "a task", 0.5)
 
 
 def drawn(key: NoiseKey = KEY, exact: np.ndarray = EXACT, k: int = 1, question: int = 0, **more: Any) -> np.ndarray:
-    return key.noise("gaussian", WHO, WHO, k, more.get("purpose", Purpose.NOISE), question, exact)
+    return key.noise("gaussian", Occasion(WHO, WHO, k, more.get("purpose", Purpose.NOISE), question), exact)
 
 
 def test_noise_of_one_question_is_the_same_and_of_two_is_not() -> None:
@@ -56,10 +56,10 @@ def test_noise_of_one_question_is_the_same_and_of_two_is_not() -> None:
 def test_noise_that_is_added_is_that_of_the_answer(kind: str, count: int) -> None:
     importlib.import_module("numba")
     exact, scales = np.random.default_rng(0).normal(size=(3, count)), np.array([[0.5], [1.0], [2.0]])
-    about = (WHO, WHO, 1, Purpose.NOISE, 0)
+    at = Occasion(WHO, WHO, 1, Purpose.NOISE)
     for scale in (scales, 0.3, np.broadcast_to(scales, exact.shape)):
-        expected = KEY.noise(kind, *about, exact) * scale + exact
-        np.testing.assert_array_equal(KEY.noisy(kind, scale, *about, exact, ()), expected)
+        expected = KEY.noise(kind, at, exact) * scale + exact
+        np.testing.assert_array_equal(KEY.noisy(kind, scale, at, exact), expected)
 
 
 @pytest.mark.parametrize("count", [3, 2000])
@@ -67,11 +67,11 @@ def test_noise_that_is_added_is_that_of_the_answer(kind: str, count: int) -> Non
 def test_two_answers_never_share_the_noise_that_is_added_to_them(kind: str, count: int) -> None:
     """An answer with more runs than the streams have, or a scale for each of two: their difference would be exact."""
     importlib.import_module("numba")
-    one, about = np.ones((3, count)), (WHO, WHO, 1, Purpose.NOISE, 0)
+    one, at = np.ones((3, count)), Occasion(WHO, WHO, 1, Purpose.NOISE)
     with pytest.raises(ValueError):  # noqa: PT011 (NumPy's own words)
-        KEY.noisy(kind, np.ones((2, 3, 1)), *about, one, ())
+        KEY.noisy(kind, np.ones((2, 3, 1)), at, one)
     try:
-        first, second = KEY.noisy(kind, 1.0, *about, np.stack([one, 0 * one]), ())
+        first, second = KEY.noisy(kind, 1.0, at, np.stack([one, 0 * one]))
     except (ValueError, InvalidInput):
         return  # refused
     assert np.abs(first - second - 1).min() > 1e-9
@@ -81,7 +81,7 @@ def test_batches_are_bound_to_rows_and_questions() -> None:
     sizes = np.array([4, 5, 6])
 
     def batch(key: NoiseKey, k: int = 1, question: int = 0) -> np.ndarray:
-        return key.batch(WHO, WHO, sizes, k, question, ())
+        return key.batch(Occasion(WHO, WHO, k, Purpose.BATCH, question), sizes)
 
     others = [batch(replace(KEY, rows=ROWS + np.uint64(1))), batch(KEY, k=2), batch(KEY, question=1)]
     assert np.array_equal(batch(KEY), batch(replace(KEY, rows=ROWS.copy())))

@@ -40,7 +40,7 @@ from sottovoce.core import check
 from sottovoce.core.random.streams import Purpose, Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.modes import Proven, ProvenColumns
-from sottovoce.privacy.noise_key import NoiseKey
+from sottovoce.privacy.noise_key import NoiseKey, Occasion
 
 PATHS = (  # the module's text says what they are
     *("plain", "variants", "float32", "kernel", "secure", "client", "add-remove", "laplace", "fixed-size", "poisson"),
@@ -248,11 +248,11 @@ def _bindings(keys: Sequence[NoiseKey], client: int, path: str) -> list[Check]:
     who, exact = np.array([client]), np.zeros((1, 1000))
 
     def noise(key: NoiseKey, answer: np.ndarray, purpose: Purpose = Purpose.NOISE, asked: float = 0.0) -> np.ndarray:
-        about = (who, who, 1, purpose, 0, answer, (np.full((1, 1), asked),))
-        return (key.noisy("gaussian", 1.0, *about) - answer).ravel()
+        at = Occasion(who, who, 1, purpose)
+        return (key.noisy("gaussian", 1.0, at, answer, (np.full((1, 1), asked),)) - answer).ravel()
 
     def batch(key: NoiseKey) -> np.ndarray:
-        return key.batch(who, who, np.array([exact.size]), 1, 0, ()).ravel() - 0.5
+        return key.batch(Occasion(who, who, 1, Purpose.BATCH), np.array([exact.size])).ravel() - 0.5
 
     key, other = keys[:2]
     pairs = {

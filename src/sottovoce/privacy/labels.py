@@ -9,7 +9,7 @@ from sottovoce.core.contract import LabelOracle
 from sottovoce.core.loss import Loss
 from sottovoce.core.random.streams import SERVER, Purpose
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.noise_key import NoiseKey, parts_digests
+from sottovoce.privacy.noise_key import NoiseKey, Occasion, parts_digests
 
 
 def label_event(epsilon: float) -> Event:
@@ -60,6 +60,6 @@ def randomised_labels(y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np
     if key is None:
         bits = np.frombuffer(secrets.token_bytes(8 * len(y)), dtype=np.uint64)
         return np.where(bits < np.uint64(min(int(chance * 2**64) + 2**12, 2**63)), -y, y)
-    drawn = key.uniform(np.array([SERVER]), np.array([0]), 0, Purpose.RELEASE, 0, y[None])
+    drawn = key.uniform(Occasion(np.array([SERVER]), np.array([0]), 0, Purpose.RELEASE), y[None])
     flipped = np.where(drawn < chance, -y, y)
     return flipped[0] if flipped.ndim == 2 else flipped

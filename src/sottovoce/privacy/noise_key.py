@@ -27,7 +27,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import lru_cache, partial, reduce
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -39,8 +39,16 @@ from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 _LAST_32 = np.uint64(32)
 _NOTHING = np.zeros((1, 0))  # used where there is no exact answer
-# As `noise` takes them: who, local, k, purpose, question, exact, asked.
-Bound = tuple[np.ndarray, np.ndarray, int, Purpose, int, np.ndarray, Sequence[np.ndarray]]
+
+
+class Occasion(NamedTuple):
+    """For whom and for what random numbers are drawn."""
+
+    who: np.ndarray  # the clients' numbers in the federation
+    local: np.ndarray  # their places on this machine
+    k: int  # the round
+    purpose: Purpose
+    question: int = 0  # its number in the round
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,61 +72,48 @@ class NoiseKey:
         return cls(streams.derived(stable_text(task)), rows)
 
     def noise(
-        self,
-        kind: str,
-        who: np.ndarray,
-        local: np.ndarray,
-        k: int,
-        purpose: Purpose,
-        question: int,
-        exact: np.ndarray,
-        asked: Sequence[np.ndarray] = (),
-        count: int = 0,
+        self, kind: str, at: Occasion, exact: np.ndarray, asked: Sequence[np.ndarray] = (), count: int = 0
     ) -> np.ndarray:
         """Noise of deviation 1 (Laplace: of scale 1) for an exact answer: (runs?, clients, its length, or `count`).
 
-        `who` are the clients' numbers in the federation, `local` their places on this machine, `asked` what else the
-        noise is bound to: arrays with a client axis, the last but one.
+        `asked`: what else the noise is bound to, arrays with a client axis, the last but one.
         """
         draw = self.streams.laplace if kind == "laplace" else self.streams.normal
-        return draw(who, k, purpose, count or exact.shape[-1], question, self.binding(local, (exact, *asked)))
+        bound = self.binding(at.local, (exact, *asked))
+        return draw(at.who, at.k, at.purpose, count or exact.shape[-1], at.question, bound)
 
-    def noisy(self, kind: str, scale: np.ndarray | float, *bound: *Bound) -> np.ndarray:
+    def noisy(
+        self, kind: str, scale: np.ndarray | float, at: Occasion, exact: np.ndarray, asked: Sequence[np.ndarray] = ()
+    ) -> np.ndarray:
         """An exact answer plus `noise` for it times `scale`: a number, or numbers that fit the answer."""
-        who, local, k, purpose, question, exact, asked = bound
         if kind != "laplace" and np.shape(scale)[-1:] in ((), (1,)):  # one for each client
-            about = self.binding(local, (exact, *asked))
-            return self.streams.noisy(exact, np.atleast_2d(scale), who, k, purpose, question, about)
-        noise = self.noise(kind, *bound)
+            about = self.binding(at.local, (exact, *asked))
+            return self.streams.noisy(exact, np.atleast_2d(scale), at.who, at.k, at.purpose, at.question, about)
+        noise = self.noise(kind, at, exact, asked)
         noise *= scale
         noise += exact  # in place: numbers of an answer that is larger than its noise would share it, so it is refused
         return noise
 
-    def bits(
-        self, who: np.ndarray, local: np.ndarray, k: int, purpose: Purpose, question: int, arrays: Sequence[np.ndarray]
-    ) -> list[SeededBits]:
+    def bits(self, at: Occasion, arrays: Sequence[np.ndarray]) -> list[SeededBits]:
         """A stream of bits for each client (of each run, runs first), bound as noise is: for noise on a grid."""
-        words, runs = self.binding(local, arrays), self.streams.runs
-        bound = np.zeros((len(local), 4)) if words is None else words
-        table = np.broadcast_to(bound, (*(() if runs is None else (runs,)), len(local), 4))
-        named, numbers, seed = f"{k} {int(purpose)} {question}", who.tolist(), self.streams.seed
+        words, runs, n = self.binding(at.local, arrays), self.streams.runs, len(at.local)
+        bound = np.zeros((n, 4)) if words is None else words
+        table = np.broadcast_to(bound, (*(() if runs is None else (runs,)), n, 4))
+        named, numbers, seed = f"{at.k} {int(at.purpose)} {at.question}", at.who.tolist(), self.streams.seed
         return [
             SeededBits(seed, f"{place[:-1]} {numbers[place[-1]]} {named} {words_of}")
             for place, words_of in zip(np.ndindex(table.shape[:-1]), table.reshape(-1, 4).tolist(), strict=True)
         ]
 
-    def uniform(
-        self, who: np.ndarray, local: np.ndarray, k: int, purpose: Purpose, question: int, exact: np.ndarray
-    ) -> np.ndarray:
+    def uniform(self, at: Occasion, exact: np.ndarray) -> np.ndarray:
         """One uniform number in (0, 1) for each number of an exact answer, bound to it as noise is."""
-        return self.streams.uniform(who, k, purpose, exact.shape[-1], question, self.binding(local, (exact,)))
+        about = self.binding(at.local, (exact,))
+        return self.streams.uniform(at.who, at.k, at.purpose, exact.shape[-1], at.question, about)
 
-    def batch(
-        self, who: np.ndarray, local: np.ndarray, sizes: np.ndarray, k: int, question: int, asked: Sequence[np.ndarray]
-    ) -> np.ndarray:
+    def batch(self, at: Occasion, sizes: np.ndarray, asked: Sequence[np.ndarray] = ()) -> np.ndarray:
         """One uniform number for each row of these clients, end to end: who is in a batch follows from them."""
-        about = self.binding(local, (_NOTHING, *asked))
-        return self.streams.uniform_rows(who, sizes, k, Purpose.BATCH, question, about)
+        about = self.binding(at.local, (_NOTHING, *asked))
+        return self.streams.uniform_rows(at.who, sizes, at.k, at.purpose, at.question, about)
 
     def binding(self, local: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray | None:
         """Four words for each client: a hash of these arrays, and the digest of its rows."""

@@ -23,7 +23,7 @@ from sottovoce.privacy import accounting, discrete_noise
 from sottovoce.privacy.doors.proven import Ledger
 from sottovoce.privacy.events import LEAST_SCALE, Event, GridEvent
 from sottovoce.privacy.modes import Proven
-from sottovoce.privacy.noise_key import NoiseKey
+from sottovoce.privacy.noise_key import NoiseKey, Occasion
 
 ANSWERS = 2
 SIZES = 2.0 ** np.arange(-20, 41)  # below 2^-20 a value counts as 0, above 2^40 as 2^40
@@ -141,7 +141,7 @@ def noisy_counts(
         return discrete_noise.noised("laplace" if event.mechanism == "laplace" else "gaussian", scale, exact)
     flat = exact.reshape(clients, -1).astype(np.float64)
     asked = (edges.reshape(1, -1), np.full((1, 1), scale))
-    noise = key.noise(event.mechanism, everyone, everyone, 0, Purpose.NOISE, question, flat, asked)
+    noise = key.noise(event.mechanism, Occasion(everyone, everyone, 0, Purpose.NOISE, question), flat, asked)
     return exact + scale * noise.reshape(exact.shape)
 
 

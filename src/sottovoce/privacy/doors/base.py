@@ -23,7 +23,7 @@ from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy.batches import batch_rates, smallest_of_each
 from sottovoce.privacy.doors.releases import Question, Releases, Sealed, Visit
 from sottovoce.privacy.modes import Published
-from sottovoce.privacy.noise_key import NoiseKey
+from sottovoce.privacy.noise_key import NoiseKey, Occasion
 
 Numbers = np.ndarray | float
 ARGMIN_TOL = 1e-9
@@ -281,8 +281,7 @@ class Door:
 
     def batch_numbers(self, sizes: np.ndarray, question: Question) -> np.ndarray:
         """A uniform number for each record of these clients."""
-        who = self.clients[question.local]
-        return self.key.batch(who, question.local, sizes, question.k, question.number, question.asked)
+        return self.key.batch(self.occasion(Purpose.BATCH, question), sizes, question.asked)
 
     def rates(self, batch: float) -> np.ndarray:
         """The share of its records that each client's gradient is taken over: (n, 1)."""
@@ -316,22 +315,24 @@ class Door:
         count: int = 0,
     ) -> np.ndarray:
         """Seeded noise of deviation 1 (Laplace: of scale 1) for this exact answer, to be multiplied by `scale`."""
-        return self.key.noise(kind, *self.bound_to(exact, scale, purpose, question), count)
+        return self.key.noise(kind, self.occasion(purpose, question), exact, self.asked(scale, question), count)
 
     def noisy(
         self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian"
     ) -> np.ndarray:
         """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
-        noisy = self.key.noisy(kind, scale, *self.bound_to(exact, scale, purpose, question))
+        noisy = self.key.noisy(kind, scale, self.occasion(purpose, question), exact, self.asked(scale, question))
         return self.intercept(noisy, exact, scale, kind)
 
-    def bound_to(
-        self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question
-    ) -> tuple[np.ndarray, np.ndarray, int, Purpose, int, np.ndarray, tuple[np.ndarray, ...]]:
-        """What the noise for this exact answer is bound to, as the key takes it."""
-        who, k, number = self.clients.take(question.local), question.k, question.number
-        asked = (np.atleast_2d(np.asarray(scale, float)), *question.asked)
-        return who, question.local, k, purpose, number, exact, asked
+    def occasion(self, purpose: Purpose, question: Question) -> Occasion:
+        """For whom and for what random numbers are drawn, as the key takes it."""
+        local = question.local
+        return Occasion(self.clients.take(local), local, question.k, purpose, question.number)
+
+    @staticmethod
+    def asked(scale: Numbers, question: Question) -> tuple[np.ndarray, ...]:
+        """What noise is bound to beside the answer: its scale, and what was asked."""
+        return (np.atleast_2d(np.asarray(scale, float)), *question.asked)
 
     def shape(self, clients: int) -> tuple[int, ...]:
         runs = self.key.streams.runs

@@ -188,7 +188,7 @@ class ProvenPartyDoor(PartyDoor, ProvenDoor):
         noise = np.zeros((*shape, split.size), dtype=np.int64)
         streams: Sequence[Bits] = ()
         if not self.privacy.secret_noise:
-            streams = self.seeded_bits(Purpose.NOISE, question, (np.array([[scale]]), *question.asked))
+            streams = self.key.bits(self.occasion(Purpose.NOISE, question), (np.array([[scale]]), *question.asked))
         for place, party in enumerate(self.clients[question.local]):
             of_owner = split.of_owner(int(party))
             of_party = streams[place :: len(question.local)]

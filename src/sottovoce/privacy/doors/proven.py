@@ -109,16 +109,11 @@ class ProvenDoor(Door):
         streams: Sequence[Bits] = ()
         if not self.privacy.secret_noise:
             arrays = (exact.astype(np.float64), np.full((1, 1), scale), *question.asked)
-            streams = self.seeded_bits(purpose, question, arrays)
+            streams = self.key.bits(self.occasion(purpose, question), arrays)
         laplace = self.event_of(question.part).mechanism == "laplace"
         kind: Literal["gaussian", "laplace"] = "laplace" if laplace else "gaussian"
         noisy = discrete_noise.noised(kind, scale, exact, streams)
         return self.leaving(noisy, exact, step, scale, kind)
-
-    def seeded_bits(self, purpose: Purpose, question: Question, arrays: tuple[np.ndarray, ...]) -> Sequence[Bits]:
-        """Bits for each client (of each run), bound to these arrays."""
-        who = self.clients[question.local]
-        return self.key.bits(who, question.local, question.k, purpose, question.number, arrays)
 
     def leaving(self, noisy: np.ndarray, exact: np.ndarray, step: Numbers, scale: float, kind: str) -> np.ndarray:
         """Noisy whole numbers as the numbers that they stand for."""
