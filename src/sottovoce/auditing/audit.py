@@ -20,10 +20,11 @@ from typing import Literal
 
 from sottovoce.auditing.exact import by_batches, by_probing
 from sottovoce.auditing.finding import Comparison, Finding, shown
-from sottovoce.auditing.game import Game, Player, Progress, Sampling, columns_promise, silent, worst_case
+from sottovoce.auditing.game import Game, Player, Sampling, columns_promise, worst_case
 from sottovoce.auditing.ratio import by_ratio
 from sottovoce.auditing.score import CONFIDENCE, by_score
 from sottovoce.core import check
+from sottovoce.core.plain import Progress, silent
 
 __all__ = ["Comparison", "Finding", "Game", "Player", "Progress", "audit", "columns_promise", "shown", "worst_case"]
 _STATISTICS = {"auto": (by_batches, by_ratio, by_probing, by_score), "score": (by_score,)}  # the first that applies

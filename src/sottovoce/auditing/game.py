@@ -19,7 +19,7 @@ from sottovoce.core import round as loop
 from sottovoce.core.contract import Asks, Method
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone
-from sottovoce.core.plain import Json
+from sottovoce.core.plain import Json, Progress, silent
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.rounds import Ledgers
@@ -34,12 +34,7 @@ from sottovoce.problems.penalties import L2
 IN_CACHE = 2**16  # most numbers (messages of all clients, and records) in the runs that are played together
 KERNEL_PAYS_FROM = 20_000  # answers: with fewer, compiling takes longer than it saves
 Promise = Published | Proven | ProvenColumns
-Progress = Callable[[str, int, int], None]
 Hear = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], None]
-
-
-def silent(what: str, done: int, of: int) -> None:
-    """Show no progress."""
 
 
 def deaf(down: Mapping[str, np.ndarray], up: Mapping[str, np.ndarray]) -> None:

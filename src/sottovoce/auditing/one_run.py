@@ -18,11 +18,11 @@ import numpy as np
 from scipy.stats import binom
 
 from sottovoce.auditing.finding import Finding, conclude
-from sottovoce.auditing.game import Game, Progress, Promise, relation_of, silent
+from sottovoce.auditing.game import Game, Promise, relation_of
 from sottovoce.auditing.neighbours import FAR, Neighbours
 from sottovoce.auditing.score import CONFIDENCE
 from sottovoce.core import check
-from sottovoce.core.plain import Json
+from sottovoce.core.plain import Json, Progress, silent
 from sottovoce.experiment.run_file import Experiment
 from sottovoce.experiment.train import run_task
 from sottovoce.privacy.accounting.search import last_good_from

@@ -9,11 +9,11 @@ import numpy as np
 from sottovoce.algorithms import ALGORITHMS, DPADMM, DPSGD, PVP, ADMMSharing, FedEPM, FedPLT, FedSPDDP
 from sottovoce.auditing.audit import audit
 from sottovoce.auditing.finding import Comparison, Finding, shown
-from sottovoce.auditing.game import Game, Progress, Promise, columns_promise, silent, worst_case
+from sottovoce.auditing.game import Game, Promise, columns_promise, worst_case
 from sottovoce.auditing.neighbours import FAR, Linear, Neighbours, canary, columns
 from sottovoce.auditing.products import audit_products
 from sottovoce.core.contract import Method, Noise, Site
-from sottovoce.core.plain import Json
+from sottovoce.core.plain import Json, Progress, silent
 from sottovoce.privacy import paper_noise
 from sottovoce.privacy.accounting import gaussian_epsilon
 from sottovoce.privacy.modes import Proven, ProvenColumns, Published

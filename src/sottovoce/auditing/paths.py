@@ -33,10 +33,11 @@ from sottovoce.auditing import checks as basic
 from sottovoce.auditing import noise as tests
 from sottovoce.auditing.expected import World
 from sottovoce.auditing.finding import Check
-from sottovoce.auditing.game import Game, Player, Progress, columns_promise, silent
+from sottovoce.auditing.game import Game, Player, columns_promise
 from sottovoce.auditing.held_out import held_out, held_out_game
 from sottovoce.auditing.tape import Answer
 from sottovoce.core import check
+from sottovoce.core.plain import Progress, silent
 from sottovoce.core.random.streams import Purpose, Streams
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy.modes import Proven, ProvenColumns

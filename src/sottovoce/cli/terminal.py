@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sottovoce.core.plain import Progress
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ REFUTED, SUSPICIOUS = 7, 8  # what an audit found
 DOES_NOT_HOLD = 9  # what `verify` looked at
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes: results only, one per line.")]
-Progress = Callable[[str, int, int], None]
 
 
 class Interrupted(KeyboardInterrupt):

@@ -74,7 +74,7 @@ class Everyone(Participation):
     name: ClassVar[str] = "everyone"
 
     def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
-        return itertools.repeat(np.ones(_shape(streams, n), dtype=bool))
+        return itertools.repeat(np.ones(streams.shape(n), dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Covering(KOfN):
     def masks(self, n: int, streams: Streams) -> Iterator[Booleans]:
         enough = self.k <= n <= self.k * self.within
         check.require(enough, "Covering", f"needs k <= {n} <= k * within ({n} clients)", (self.k, self.within))
-        waiting = np.ones(_shape(streams, n), dtype=bool)
+        waiting = np.ones(streams.shape(n), dtype=bool)
         for past, draw in enumerate(_draws(n, streams)):
             left_in_block = self.within - past % self.within
             if left_in_block == self.within:
@@ -193,7 +193,7 @@ class Schedule(Participation):
             check.require(fits, "Schedule", f"round {round_} must name clients 0..{n - 1}, got {list(chosen)}")
             mask = np.zeros(n, dtype=bool)
             mask[list(chosen)] = True
-            yield np.broadcast_to(mask, _shape(streams, n))
+            yield np.broadcast_to(mask, streams.shape(n))
 
     def most(self, rounds: int) -> int:
         named = Counter(client for chosen in self.sets[:rounds] for client in set(chosen))
@@ -219,10 +219,6 @@ class Schedule(Participation):
 PARTICIPATION: dict[str, type[Participation]] = {
     rule.name: rule for rule in (Everyone, KOfN, Bernoulli, Covering, Schedule)
 }
-
-
-def _shape(streams: Streams, n: int) -> tuple[int, ...]:
-    return (n,) if streams.runs is None else (streams.runs, n)
 
 
 def _draws(n: int, streams: Streams) -> Iterator[Floats]:

@@ -130,7 +130,7 @@ class LocalClients(ClientRounds):
             return None
         oracle, _ = self.door.open(asked, active[..., asked], k)
         of_asked = oracle.histogram(model)
-        counts = np.zeros((*self._shape(self.n), of_asked.shape[-1]))
+        counts = np.zeros((*self.streams.shape(self.n), of_asked.shape[-1]))
         counts[..., asked, :] = of_asked
         return counts, active
 

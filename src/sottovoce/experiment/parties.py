@@ -152,7 +152,7 @@ class LocalParties(LocalClients):
 
         `model`: the server's, which is all of them if parties keep none.
         """
-        nothing = self.flat(np.zeros((*self._shape(self.n), self.exact.widest)))[..., :0]
+        nothing = self.flat(np.zeros((*self.streams.shape(self.n), self.exact.widest)))[..., :0]
         if k == 0 or not self.door.affords_models(self._everyone):
             return nothing
         kept = self._kept()

@@ -68,7 +68,7 @@ class ClientRounds:
         codec.to_arrays(self._states)
 
     def _first_states(self, algorithm: Algorithm, local: np.ndarray) -> State:
-        return algorithm.init_client(self.site(local, np.ones(self._shape(len(local)), dtype=bool), k=0))
+        return algorithm.init_client(self.site(local, np.ones(self.streams.shape(len(local)), dtype=bool), k=0))
 
     def site(self, local: np.ndarray, active: np.ndarray, k: int) -> Site:
         """What these clients have in round k, before they are told anything; in round 0 their oracles are closed."""
@@ -173,10 +173,7 @@ class ClientRounds:
         )
 
     def _sealed_zeros(self, clients: int) -> Sealed:
-        shape = (*self._shape(clients), self.dim)
+        shape = (*self.streams.shape(clients), self.dim)
         if self._zeros is None or self._zeros.given.shape != shape:
             self._zeros = SealedZeros(shape)
         return self._zeros
-
-    def _shape(self, clients: int) -> tuple[int, ...]:
-        return (clients,) if self.streams.runs is None else (self.streams.runs, clients)

@@ -9,24 +9,23 @@ Rows come from `synthetic.py`, sentences from `words.py`. Methods come from the 
 """
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 
 from sottovoce.algorithms import ALGORITHMS
 from sottovoce.core.check import InvalidInput, NoGuarantee
+from sottovoce.core.plain import Progress, silent
 from sottovoce.experiment.task import Task
 from sottovoce.experiment.train import run_task
 from sottovoce.planning.problem import Plan, Problem, Trial
 from sottovoce.planning.synthetic import World, world_of
 from sottovoce.rules import AUTO, METHODS
 
-Progress = Callable[[str, int, int], None]
 BUDGETS = (0.25, 0.5, 1.0, 2.0, 4.0)  # shares of epsilon at which a forecast is made
 REPEATS = 5  # seeds of the chosen setting; one of the others
 OTHER_WORLDS = 4  # in which the chosen setting is tried once more
 
 
-def choose(problem: Problem, progress: Progress = lambda what, done, of: None) -> Plan:
+def choose(problem: Problem, progress: Progress = silent) -> Plan:
     """The task to train, and what to expect of it and of the other methods."""
     world, task = world_of(problem), problem.task(AUTO)
     trials, left_out = [_tried(task, world, problem, REPEATS)], []
@@ -44,7 +43,7 @@ def choose(problem: Problem, progress: Progress = lambda what, done, of: None) -
     return Plan(problem, task, trials[0].spread, *yardsticks, noise, tried, tuple(left_out))
 
 
-def forecast(plan: Plan, progress: Progress = lambda what, done, of: None) -> Plan:
+def forecast(plan: Plan, progress: Progress = silent) -> Plan:
     """`plan` with its quality at other budgets, on other synthetic rows, and where columns are independent."""
     problem, task = plan.problem, plan.task
     steps = len(BUDGETS) + 1 + OTHER_WORLDS

@@ -96,9 +96,8 @@ class NoiseKey:
 
     def bits(self, at: Occasion, arrays: Sequence[np.ndarray]) -> list[SeededBits]:
         """A stream of bits for each client (of each run, runs first), bound as noise is: for noise on a grid."""
-        words, runs, n = self.binding(at.local, arrays), self.streams.runs, len(at.local)
-        bound = np.zeros((n, 4)) if words is None else words
-        table = np.broadcast_to(bound, (*(() if runs is None else (runs,)), n, 4))
+        words, n = self.binding(at.local, arrays), len(at.local)
+        table = np.broadcast_to(np.zeros((n, 4)) if words is None else words, (*self.streams.shape(n), 4))
         named, numbers, seed = f"{at.k} {int(at.purpose)} {at.question}", at.who.tolist(), self.streams.seed
         return [
             SeededBits(seed, f"{place[:-1]} {numbers[place[-1]]} {named} {words_of}")

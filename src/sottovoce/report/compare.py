@@ -6,11 +6,11 @@ stops once all seeds would.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from sottovoce.core import check
-from sottovoce.core.plain import Json
+from sottovoce.core.plain import Json, Progress
 from sottovoce.experiment import run_file, store, whole_files
 from sottovoce.experiment.publishable import private_columns
 from sottovoce.experiment.repetitions import LEVEL, Repetitions, interval, paired
@@ -23,7 +23,7 @@ FIGURE, PAGE, NUMBERS = "comparison.png", "report.html", "comparison.json"
 _SUMMARY = ("method", "rounds", "stopped", "privacy", "epsilon", "delta", "unit", "observer", "bytes_up", "bytes_down")
 
 
-def run(files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Callable[[str, int, int], None]) -> Json:
+def run(files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Progress) -> Json:
     """Train, compare, and save everything under `path`, all of it or nothing; what `comparison.json` holds."""
     check.require(len(files) >= 2, "compare", "needs at least two run files", len(files))
     check.require(seeds >= 2, "compare", "seeds must be >= 2: one value has no spread", seeds)
@@ -39,7 +39,7 @@ def run(files: Sequence[Path], path: Path, seeds: int, seed: int, progress: Call
     return comparison
 
 
-def _trained(name: str, experiment: Experiment, folder: Path, progress: Callable[[str, int, int], None]) -> Repetitions:
+def _trained(name: str, experiment: Experiment, folder: Path, progress: Progress) -> Repetitions:
     """Train all seeds of a run file, and save them in `folder`."""
     rounds = experiment.settings.rounds
     progress(name, 0, rounds)

@@ -4,13 +4,14 @@ Everything in a run folder is outside input: text goes through `report/html.py`,
 content security policy allows our own two scripts, by their hashes, and no connection at all.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import sottovoce
 from sottovoce.core import check
 from sottovoce.core.files import packaged_text
+from sottovoce.core.plain import Progress, silent
 from sottovoce.core.round import NOT_RELEASED
 from sottovoce.experiment import store, whole_files
 from sottovoce.experiment.publishable import private_columns, released, tested_on_owners, without_folders
@@ -30,7 +31,7 @@ def write(
     path: Path,
     title: str = "",
     released_only: bool = False,
-    progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+    progress: Progress = silent,
 ) -> Path:
     """Read the runs, and write the page to `path`; an older page there is replaced."""
     check.require(path.suffix in (".html", ".htm"), str(path), "a report must be named *.html")

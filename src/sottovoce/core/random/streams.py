@@ -65,6 +65,10 @@ class Streams:
         """Other streams, the same for the same `about`. These streams cannot be computed from them."""
         return _derived(self.seed, self.runs, about)
 
+    def shape(self, clients: int) -> tuple[int, ...]:
+        """(clients,), or (runs, clients) where there are several runs."""
+        return (clients,) if self.runs is None else (self.runs, clients)
+
     @cached_property
     def _keys(self) -> tuple[Words, Words]:
         """One 64-bit key per run, made from the seed by Philox: two words, of shape (runs, 1, 1) or scalars."""

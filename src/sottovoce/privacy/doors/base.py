@@ -335,8 +335,7 @@ class Door:
         return (np.atleast_2d(np.asarray(scale, float)), *question.asked)
 
     def shape(self, clients: int) -> tuple[int, ...]:
-        runs = self.key.streams.runs
-        return (clients,) if runs is None else (runs, clients)
+        return self.key.streams.shape(clients)
 
 
 @dataclass(kw_only=True)
