@@ -146,6 +146,15 @@ MUTANTS = (
         ("dp-sgd", "--path", "seeds"),
     ),
     Mutant(
+        "shape-not-checked",
+        "An answer with an axis more is given once for each client, each time with other noise.",
+        "core/random/streams.py",
+        "fits = exact.shape in (shape, shape[1:] if self.runs is None else shape)",
+        "fits = True",
+        near("privacy/test_noise_key", "another_shape"),
+        blind="no method of the library releases such an answer",
+    ),
+    Mutant(
         "batch-not-bound",
         "Batches do not depend on a client's rows.",
         _KEY,

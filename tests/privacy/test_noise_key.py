@@ -77,6 +77,26 @@ def test_two_answers_never_share_the_noise_that_is_added_to_them(kind: str, coun
     assert np.abs(first - second - 1).min() > 1e-9
 
 
+@pytest.mark.parametrize("count", [5, 2000])  # by NumPy, and compiled
+@pytest.mark.parametrize("shape", [(3, 1), (2, 3), (1, 3, 1)])
+def test_an_answer_of_another_shape_gets_no_noise(shape: tuple[int, ...], count: int) -> None:
+    """Else each client's answer would be given several times, each time with other noise, for one charge."""
+    importlib.import_module("numba")
+    at = Occasion(WHO, WHO, 1, Purpose.NOISE)
+    with pytest.raises(ValueError):  # noqa: PT011 (NumPy's own words)
+        KEY.noisy("gaussian", 1.0, at, np.ones((*shape, count)))
+
+
+@pytest.mark.parametrize("count", [5, 2000])
+@pytest.mark.parametrize("runs", [None, 2])
+def test_an_answer_that_clients_share_gets_noise_of_each(runs: int | None, count: int) -> None:
+    key, at = NoiseKey.of_task(Streams(3, runs), ROWS, "a task"), Occasion(WHO, WHO, 1, Purpose.NOISE)
+    noisy = key.noisy("gaussian", 1.0, at, np.ones((1, count)))
+    noise = (noisy - 1.0).reshape(-1, count)
+    assert noisy.shape == (*(() if runs is None else (runs,)), 3, count)
+    assert all(np.abs(a - b).min() > 1e-9 for a, b in itertools.combinations(noise, 2))
+
+
 def test_batches_are_bound_to_rows_and_questions() -> None:
     sizes = np.array([4, 5, 6])
 

@@ -106,7 +106,7 @@ class ADMM(Algorithm[Server, Client, Down, Up]):
         return site.f.argmin(centre, self.rho, linear=-gamma, ridge=ridge, start=w)
 
     def noise(self, site: Site) -> Noise | None:
-        """What a paper adds to it."""
+        """The noise that a paper adds to the arg-min; None: none."""
         return None
 
 
@@ -189,7 +189,7 @@ class DPADMM(ADMM):
 
     def primal(self, w: Array, centre: Array, gamma: Array, site: Site) -> Array:
         eta = self.step(site)
-        # Without names for the terms, NumPy adds in place: with many clients one array more is much memory.
+        # Where no term has a name, NumPy may add in place: with many clients one array more is much memory.
         return (-self.slope(w, site) + gamma + self.rho * centre + w / eta) / (self.rho + 1 / eta)  # (10a) by (12a)
 
     def slope(self, w: Array, site: Site) -> Array:

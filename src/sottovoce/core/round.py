@@ -62,8 +62,9 @@ class History:
     def add(self, runs: int, **row: ArrayLike) -> None:
         """Append one value per run for every name; a single number stands for all runs."""
         for name, value in row.items():
-            several = np.asarray(value).reshape(-1).tolist()
-            self.columns.setdefault(name, []).extend(several if len(several) == runs else several * runs)
+            values = np.asarray(value)
+            several = values if values.shape == (runs,) else np.broadcast_to(values, (runs,))
+            self.columns.setdefault(name, []).extend(several.tolist())
 
     def __len__(self) -> int:
         return max(map(len, self.columns.values()), default=0)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from sottovoce.core import check
+from sottovoce.core.arrays import everyone
 from sottovoce.core.round import Exchange, State
 from sottovoce.privacy.doors.sums import Reading, added, end_to_end, read
 from sottovoce.privacy.modes import Proven
@@ -80,6 +81,5 @@ def _least(clients: "ClientRounds") -> int:
 
 def _readings(clients: "ClientRounds", down: State, k: int) -> dict[str, Reading]:
     """How the fields of an upload of round k are read: what is public about it."""
-    everyone = np.arange(clients.n)
-    nobody = np.ones(clients.door.shape(clients.n), dtype=bool)
-    return clients.door.readings(clients.visit(clients.task.algorithm, None, down, everyone, nobody, k))
+    who, active = everyone(clients.n), np.ones(clients.door.shape(clients.n), dtype=bool)
+    return clients.door.readings(clients.visit(clients.task.algorithm, None, down, who, active, k))

@@ -53,9 +53,9 @@ class _Numbers:
         self.builder.store(vector, self._at(place)).align = self.size
 
     def fetch(self, place) -> None:
-        """Have the vector that begins at this place brought into the second cache, which computes nothing.
+        """Have the vector that begins at this place brought nearer, into the second cache; no number depends on it.
 
-        It may lie behind the end of the array: then nothing happens.
+        It may lie behind the end of the array: fetching cannot fail.
         """
         byte, bits = ir.IntType(8).as_pointer(), ir.IntType(32)
         fetch = self.builder.module.declare_intrinsic(

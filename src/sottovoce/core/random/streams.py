@@ -169,9 +169,9 @@ class Streams:
         shape = (self.runs or 1, len(clients), exact.shape[-1])
         scales = np.empty((*shape[:-1], 1))
         scales[:] = scale
-        whole = exact if exact.ndim > 2 or self.runs is None else np.broadcast_to(exact, shape)
-        given = (clients, round_, purpose, shape[-1], question, about)
-        return self._normal(given, scales.reshape(-1), np.ascontiguousarray(whole).reshape(shape))
+        fits = exact.shape in (shape, shape[1:] if self.runs is None else shape)
+        whole = np.ascontiguousarray(exact if fits else np.broadcast_to(exact, shape)).reshape(shape)
+        return self._normal((clients, round_, purpose, shape[-1], question, about), scales.reshape(-1), whole)
 
     def _normal(self, given: tuple[AnyArray, int, Purpose, int, int, About], scales: Floats, exact: Floats) -> Floats:
         """Normal numbers for what `bits` takes, scaled and added to `exact` unless that is empty."""

@@ -236,7 +236,7 @@ class Door:
             for numbers in constants.values():
                 if isinstance(numbers, np.ndarray):
                     numbers.flags.writeable = False  # the next round sees the same
-            kept = local if local is everyone(len(local)) else local.copy()  # else the caller may change it
+            kept = local if local is everyone(len(self.clients)) else local.copy()  # a caller may change its own
             shown = self._shown = kept, part, constants
         return shown[2]
 

@@ -35,9 +35,8 @@ def by_numpy(rows: StoredRows, active: ActiveClients, points: Floats, bound: Slo
     for block in active.blocks:
         X, y = in_float64(rows.X[block.rows]), rows.y[block.rows]
         for run in range(runs):
-            with np.errstate(over="ignore", invalid="ignore"):  # the kernel does not warn either
-                margins = rows.margins_at(X, points[run if len(points) > 1 else 0], block)
-                slopes = bound.apply(loss.slope(margins, y).reshape(len(X), -1), block.rows)
+            margins = rows.margins_at(X, points[run if len(points) > 1 else 0], block)
+            slopes = bound.apply(loss.slope(margins, y).reshape(len(X), -1), block.rows)
             if len(keep):
                 kept = keep[run if len(keep) > 1 else 0, block.first : block.first + len(X)]
                 slopes = np.where(kept[:, None], slopes, 0.0)

@@ -104,7 +104,8 @@ class Rows(StoredRows):
         points = self._points(w, active)
         sample = checked_keep(keep, active, len(points))
         bound = self._slope_bound(clip, norm, quick)
-        answer = self._gradients(active, points, bound, sample)
+        with np.errstate(over="ignore", invalid="ignore"):  # the kernel does not warn either
+            answer = self._gradients(active, points, bound, sample)
         answer = answer.reshape(len(answer), len(active.sizes), self.dim)
         return answer if np.ndim(w) == 3 or (keep is not None and np.ndim(keep) == 2) else answer[0]
 
@@ -250,7 +251,6 @@ class Rows(StoredRows):
             caps = clipping.slope_caps(norms, float(clip), self.features)
             caps = clipping.caps_in_float32(caps) if quick else caps
             self._last_bound = asked, SlopeBound(float(clip), norm, caps, terms)
-            self.__dict__.pop("l2_norms", None)  # gradients need them no more, and they are as large as the caps
         return self._last_bound[1]
 
     def _capped(self, cap: float) -> "Rows":

@@ -45,7 +45,7 @@ class StoredRows:
 
     def active(self, clients: ArrayLike | None) -> ActiveClients:
         """These clients, in this order; all by default."""
-        if clients is None:
+        if clients is None or clients is self._everyone.clients:
             return self._everyone
         chosen = np.asarray(clients)
         numbers = chosen.ndim == 1 and (np.issubdtype(chosen.dtype, np.integer) or chosen.size == 0)
