@@ -27,7 +27,7 @@ class Comparison:
 
     @property
     def refuted(self) -> bool:
-        return self.lower > self.claimed * (1 + ROUNDING)
+        return bool(self.lower > self.claimed * (1 + ROUNDING))  # a claim may be a number of NumPy's
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Finding:
     @property
     def far_below(self) -> bool:
         """Whether messages reveal so much less than promised that there must be an error somewhere."""
-        return self.tight and self.worst.lower < FAR_BELOW * self.worst.claimed
+        return self.tight and bool(self.worst.lower < FAR_BELOW * self.worst.claimed)
 
     @property
     def verdict(self) -> Conclusion:
@@ -87,8 +87,8 @@ class Finding:
         sure = {"exact": "exactly", "computed": "at least"}.get(self.statistic, estimated)
         yield f"{self.method} ({self.mode}), {self.neighbours}."
         for one in self.comparisons:
-            claim, refuted = f"claimed epsilon {one.claimed:.4g} at delta {one.delta:g}", ": REFUTED" * one.refuted
-            yield f"{one.what}: {claim}; it is {sure} {shown(one.lower)}{refuted}."
+            claim, refuted = f"claimed epsilon {one.claimed:.4g} at delta {one.delta:g}", one.refuted
+            yield f"{one.what}: {claim}; it is {sure} {shown(one.lower)}{': REFUTED' if refuted else ''}."
         if self.far_below:
             yield (
                 f"The messages reveal {shown(self.worst.lower)} where {self.worst.claimed:.4g} is promised, although "

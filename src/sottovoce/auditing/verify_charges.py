@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 
@@ -70,7 +69,7 @@ class ChargeChecks:
 
     @property
     def delta(self) -> float:
-        return cast(float, self.guarantee.delta)
+        return check.given(self.guarantee.delta, "guarantee.json", "must have a delta beside its epsilon")
 
     # ------------------------------------------------------------------------------------------------------- lists
 
