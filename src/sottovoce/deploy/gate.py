@@ -160,8 +160,7 @@ def _exactly(line: socket.socket, count: int, until: float) -> bytes:
     while left:
         line.settimeout(max(until - time.monotonic(), 1e-3))  # 0 would mean: do not wait at all
         part = line.recv(min(left, 2**20))
-        if not part:
-            raise check.InvalidInput("gate: the frame ended early")
+        check.require(part != b"", "gate", "the frame ended early")
         parts.append(part)
         left -= len(part)
     line.settimeout(usual)

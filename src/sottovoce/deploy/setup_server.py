@@ -52,15 +52,9 @@ class ServerSettings:
 
 
 def make(
-    folder: Path,
-    hosts: Sequence[str],
-    port: int,
-    operator_port: int,
-    days: int,
-    schema: str = "",
-    compose: bool = False,
+    folder: Path, hosts: Sequence[str], port: int, operator_port: int, days: int, schema: str, compose: bool
 ) -> ServerLine:
-    """Write a server's folder, all of it or nothing; `schema` is the digest of the study's schema, if it has one.
+    """Write a server's folder, all of it or nothing; `schema` is the digest of the study's schema, or "".
 
     Without `hosts` it serves this machine alone.
     """

@@ -16,7 +16,6 @@ from sottovoce.core.contract import Method
 from sottovoce.core.round import Exchange, State
 from sottovoce.deploy import wire
 from sottovoce.deploy.aggregation import messages
-from sottovoce.deploy.aggregation.messages import Announcement
 from sottovoce.deploy.aggregation.plan import MOST_ROUNDS, Plan
 from sottovoce.deploy.aggregation.server import Server, Unopened
 from sottovoce.deploy.remote import Content, Remote, TooFewAnswers, log
@@ -94,7 +93,7 @@ class SummedRemote(Remote):
         question = roster_question(secrets.token_bytes(32), plan.rounds, names)
 
         def announced(place: int, content: bytes) -> bytes:
-            Announcement.read(plan, place, content)  # refuses what is none
+            messages.Announcement.read(plan, place, content)  # refuses what is none
             return content
 
         def boxed(_: int, content: bytes) -> bytes:
