@@ -265,9 +265,8 @@ def on_grid(world: World, answers: Sequence[Answer], path: str) -> list[Check]:
         bits = whole.astype(np.int64)[..., None] >> np.arange(LOW_BITS) & 1
         ones += bits.reshape(-1, LOW_BITS).sum(axis=0)
         count += whole.size
-    seen = f"{worst:.1g} of a step off the grid"
     return [
-        passed(path, "low bits", seen, "on a public grid", worst < 1e-2),
+        passed(path, "low bits", f"{worst:.1g} of a step off the grid", "on a public grid", worst < 1e-2),
         *judged([tests.fair_bits(ones, count)], path),
     ]
 

@@ -185,8 +185,7 @@ def _ledgers(game: Game, seed: int) -> list[Check]:
             checks = basic.noise_and_charges(game, path, seed, player)
             before = sum(player.ledger.spent(0).values())
         # Of another length, so that its answers have other noise: all kinds of answer draw on one budget.
-        longer = replace(game, rounds=game.rounds + 1)
-        later = Player(longer, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
+        later = Player(replace(game, rounds=game.rounds + 1), 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
         with closing(later.place):
             answered = len(basic.expected(world, basic.heard(later)))
             charged = sum(later.ledger.spent(0).values())

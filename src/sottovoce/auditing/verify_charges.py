@@ -1,8 +1,7 @@
 """The part of `verify` about numbers: charges, what they cost, and the statement that follows from them."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -260,7 +259,7 @@ class ChargeChecks:
     def statement(self) -> str:
         """The statement, made again from config and charges, is the one in the folder."""
         stated, again = self.guarantee, self._made_again()
-        for field in dataclasses.fields(Guarantee):
+        for field in fields(Guarantee):
             if field.name not in ("text", "not_covered"):
                 ours, theirs = getattr(again, field.name), getattr(stated, field.name)
                 check.require(ours == theirs, "guarantee.json", f"{field.name} must be {ours!r}", theirs)

@@ -118,13 +118,10 @@ class Limits:
         check.require(not self.paced or self.modes == ("proven",), "limits", rule, hint=hint)
         most = self.smallest_number >= 1e-60 and self.largest_number <= 1e60
         check.require(most, "limits", "numbers must stay within 1e-60 and 1e60, so that their products are finite")
-        for what, names, known in (
-            ("algorithm", self.algorithms, ALGORITHMS),
-            ("loss", self.losses, LOSSES),
-            ("mode", self.modes, MODES["rows"]),
-            ("relation", self.relations, get_args(Relation)),
-        ):
-            check.all_of("limits", what, names, known)
+        check.all_of("limits", "algorithm", self.algorithms, ALGORITHMS)
+        check.all_of("limits", "loss", self.losses, LOSSES)
+        check.all_of("limits", "mode", self.modes, MODES["rows"])
+        check.all_of("limits", "relation", self.relations, get_args(Relation))
 
     @property
     def paced(self) -> bool:
