@@ -22,7 +22,7 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import cast, get_args, get_type_hints
@@ -88,13 +88,12 @@ def paths_of(game: Game) -> list[str]:
 
 def _has_path(game: Game, name: str) -> bool:
     proven = game.privacy.budget is not None
-    try:
+    with suppress(check.InvalidInput, check.NoGuarantee):
         if name == "held-out" and proven:  # the method and its promise must go with counts of held-out records
             held_out_game(game, 0).task("auto").check("rows")
             return not game.privacy.secret_noise
         return proven if name in _SPECIAL else bool(_places(game, name))
-    except (check.InvalidInput, check.NoGuarantee):
-        return False
+    return False
 
 
 def _all_checks(game: Game, path: str, seed: int, own_data: bool) -> Iterator[Check]:

@@ -56,14 +56,12 @@ class GateClient:
         self._path, self.most = str(path), most
 
     def reply_to(self, question: wire.Question) -> wire.Response:
-        try:
-            with socket.socket(socket.AF_UNIX) as line:
-                line.settimeout(_PATIENCE)
-                line.connect(self._path)
-                _send(line, question)
-                return wire.put_together(*_receive(line, self.most, _PATIENCE), *wire.REPLIES)
-        except OSError:
-            return wire.Reply(wire.FAILED, "its gate does not answer")
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(_PATIENCE)
+            line.connect(self._path)
+            _send(line, question)
+            return wire.put_together(*_receive(line, self.most, _PATIENCE), *wire.REPLIES)
+        return wire.Reply(wire.FAILED, "its gate does not answer")
 
 
 def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] = lambda: None) -> None:

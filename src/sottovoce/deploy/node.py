@@ -31,7 +31,7 @@ import json
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -350,10 +350,9 @@ class Node:
 
 def _content(file: Path) -> bytes:
     """Its bytes; none if it cannot be read: `read_tables` then says why."""
-    try:
+    with suppress(OSError):
         return file.read_bytes()
-    except OSError:
-        return b""
+    return b""
 
 
 def _row_of(ask: wire.Ask) -> int:

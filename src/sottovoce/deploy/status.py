@@ -9,7 +9,7 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import reduce
 from pathlib import Path
 
@@ -78,11 +78,9 @@ def who_is_there(database: Path) -> dict[bytes, str]:
     Read only, and without Flower: its tables are those of the one version that this library works with.
     """
     asked = "SELECT public_key, last_activated_at FROM node WHERE status = 'online' AND online_until > ?"
-    try:
-        with _read_only(database) as connection:
-            return {bytes(key): since or "" for key, since in connection.execute(asked, [time.time()])}
-    except sqlite3.Error:
-        return {}
+    with suppress(sqlite3.Error), _read_only(database) as connection:
+        return {bytes(key): since or "" for key, since in connection.execute(asked, [time.time()])}
+    return {}
 
 
 def _read_only(database: Path) -> "closing[sqlite3.Connection]":
@@ -161,14 +159,12 @@ def _why(code: str, text: str) -> str:
 
 
 def _last_lines(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _MOST_LOG))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-    return lines if size <= _MOST_LOG else lines[1:]
+    with suppress(OSError), path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _MOST_LOG))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+        return lines if size <= _MOST_LOG else lines[1:]
+    return []
 
 
 def _clock(seconds: float | None) -> str:

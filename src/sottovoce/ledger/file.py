@@ -306,11 +306,10 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """Which file is there: it changes when the file is replaced."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _line(**values: object) -> None:
