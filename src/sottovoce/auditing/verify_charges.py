@@ -114,10 +114,8 @@ class ChargeChecks:
         largest = guarantee.epsilon == max(guarantee.epsilon_of_client)
         check.require(largest, "guarantee", "is not of the owner that spent most")
         apart = max(tolerance(_spent(history)) for history in histories)
-        return (
-            f"a second accountant finds epsilon = {max(costs):.6g} at delta = {self.delta:g}, and "
-            f"{guarantee.epsilon:.6g} is printed (they may differ by {100 * apart:g} %)"
-        )
+        printed = f"{guarantee.epsilon:.6g} is printed (they may differ by {100 * apart:g} %)"
+        return f"a second accountant finds epsilon = {max(costs):.6g} at delta = {self.delta:g}, and {printed}"
 
     def other_numbers(self) -> str:
         """The cost of all repetitions, of all parties and of the labels."""

@@ -171,10 +171,8 @@ class Remote:
             log.warning("no model: %s", self._reasons(gone))
             return np.zeros(0)
         if silent:
-            raise TooFewAnswers(
-                f"after round {k}: every party's model is needed. Run the app again to ask for them. "
-                f"Silent: {self._reasons(silent)}"
-            )
+            why = "every party's model is needed. Run the app again to ask for them"
+            raise TooFewAnswers(f"after round {k}: {why}. Silent: {self._reasons(silent)}")
         return np.concatenate([models[client][0] for client in range(self.n)])
 
     def _prox(self, v: np.ndarray, rho: np.ndarray) -> np.ndarray:

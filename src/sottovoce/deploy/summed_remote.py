@@ -75,10 +75,8 @@ class SummedRemote(Remote):
             if server is not None:
                 log.info("sums are set up with %d clients for rounds %d to %d", server.plan.n, k, server.plan.last)
                 return server
-        raise TooFewAnswers(
-            f"round {k}: {len(there)} clients can take part in a sum and at least {self._least} must. "
-            f"Nothing was charged. Run the app again to go on from round {k}"
-        )
+        why = f"{len(there)} clients can take part in a sum and at least {self._least} must"
+        raise TooFewAnswers(f"round {k}: {why}. Nothing was charged. Run the app again to go on from round {k}")
 
     def _plan(self, k: int) -> Plan:
         keys = tuple(bytes.fromhex(self._deployment.clients.signing_keys[client]) for client in self._roster)

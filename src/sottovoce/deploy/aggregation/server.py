@@ -102,10 +102,8 @@ class Server:
                 return secrets
         joined = enumerate(self._joined(givers[:quorum], shares))
         unfit = [i for i, secret in joined if not self._fits(k, i, secret, i in members)]
-        raise Unopened(
-            f"shares of the secrets of {unfit} do not fit what these clients announced: they dealt false shares, or "
-            f"too many of {givers} gave false ones; nothing is opened"
-        )
+        why = f"they dealt false shares, or too many of {givers} gave false ones; nothing is opened"
+        raise Unopened(f"shares of the secrets of {unfit} do not fit what these clients announced: {why}")
 
     def _joined(self, givers: Sequence[int], shares: Mapping[int, Sequence[int]]) -> list[int]:
         """The secret of each client, from the shares that Q clients gave."""
