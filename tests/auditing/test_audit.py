@@ -1,5 +1,6 @@
 """The distinguishing game at small size: proven guarantees stand, broken mechanisms and the papers' claims fall."""
 
+import json
 import math
 from dataclasses import fields, replace
 from typing import Any
@@ -356,6 +357,14 @@ def test_words_and_numbers() -> None:
     assert shown(1.23456) == "1.234"
     assert shown(39.999) == "39.99"
     assert shown(math.inf) == "infinite"
+
+
+@pytest.mark.parametrize("claimed", [0.5, 3.0])
+def test_a_claim_may_be_a_number_of_numpy(claimed: float) -> None:
+    """A refutation is printed and stored as for a plain number: NumPy's booleans neither multiply text nor fit JSON."""
+    plain, found = (audit(replace(LINEAR, claim=(kind(claimed), 1e-5))) for kind in (float, np.float64))
+    assert (": REFUTED" in str(found)) == found.refuted == (claimed < 1)
+    assert json.dumps(found.to_dict() | {"seconds": 0}) == json.dumps(plain.to_dict() | {"seconds": 0})
 
 
 def _mu(epsilon: float) -> tuple[float, float]:

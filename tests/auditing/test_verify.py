@@ -516,6 +516,15 @@ def test_a_chain_is_no_signature(home: Path, tmp_path: Path) -> None:
     assert found.digest != before
 
 
+def test_an_epsilon_without_a_delta_is_refused_in_words(tmp_path: Path) -> None:
+    folder = trained().save(tmp_path / "run")
+    edit(folder, "guarantee.json", lambda said: said.update(delta=None))
+    remanifest(folder)
+    found = broken(verify(folder))
+    for about in ("epsilon", "other numbers"):
+        assert f"{about}: guarantee.json: must have a delta beside its epsilon" in found
+
+
 def test_charges_survive_a_file(home: Path) -> None:
     for kind in ("simulated", "ledgered", "columns"):
         said = json.loads((home / kind / "charges.json").read_text())["charges"]

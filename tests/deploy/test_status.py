@@ -39,7 +39,7 @@ def asked_node(folder: Path) -> Path:
 def server_of(folder: Path, names: tuple[str, ...] = NAMES) -> Path:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         ports = [each.getsockname()[1] for each in (one, two)]
-    setup_server.make(folder / "study", [], *ports, days=1)
+    setup_server.make(folder / "study", [], ports[0], ports[1], 1, "", False)
     setup_server.add(folder / "study", [str(NodeLine.of(name, keys.key_pair()[1])) for name in names])
     return folder / "study"
 

@@ -224,7 +224,7 @@ def _shares_drawn(events: Sequence[Event], world: World, path: str) -> Iterator[
 
 def _cost(
     player: Player, answers: Sequence[Answer], world: World, answered: np.ndarray, events: Sequence[Event], path: str
-) -> list[Check]:
+) -> Iterator[Check]:
     """What the given answers cost by a second accountant, with the least noise that was charged or stated."""
     spent: dict[Event, int] = {}
     for number, (promise, planned) in enumerate(zip(world.promises, player.place.door.events, strict=True)):
@@ -238,10 +238,8 @@ def _cost(
     budget, epsilon = world.promises[0].epsilon, second_epsilon(spent, world.promises[0].delta)
     printed, least = float(epsilons_spent(player.place).max()), epsilon * (1 - ACCOUNTANTS)
     within = epsilon <= budget * (1 + ACCOUNTANTS)
-    return [
-        passed(path, "epsilon by a second accountant", f"{epsilon:.4f}", f"{budget:g}", within),
-        passed(path, "epsilon that is printed", f"{printed:.4f}", f"at least {least:.4f}", printed >= least),
-    ]
+    yield passed(path, "epsilon by a second accountant", f"{epsilon:.4f}", f"{budget:g}", within)
+    yield passed(path, "epsilon that is printed", f"{printed:.4f}", f"at least {least:.4f}", printed >= least)
 
 
 def _stated_multipliers(world: World, answers: Sequence[Answer], number: int) -> list[float]:
@@ -254,7 +252,7 @@ def _stated_multipliers(world: World, answers: Sequence[Answer], number: int) ->
     ]
 
 
-def on_grid(world: World, answers: Sequence[Answer], path: str) -> list[Check]:
+def on_grid(world: World, answers: Sequence[Answer], path: str) -> Iterator[Check]:
     """Low bits: answers with discrete noise are whole steps of a public grid, and their last bits are fair coins."""
     worst, ones, count = 0.0, np.zeros(LOW_BITS), 0
     for answer, wanted in expected(world, answers):
@@ -265,11 +263,8 @@ def on_grid(world: World, answers: Sequence[Answer], path: str) -> list[Check]:
         bits = whole.astype(np.int64)[..., None] >> np.arange(LOW_BITS) & 1
         ones += bits.reshape(-1, LOW_BITS).sum(axis=0)
         count += whole.size
-    seen = f"{worst:.1g} of a step off the grid"
-    return [
-        passed(path, "low bits", seen, "on a public grid", worst < 1e-2),
-        *judged([tests.fair_bits(ones, count)], path),
-    ]
+    yield passed(path, "low bits", f"{worst:.1g} of a step off the grid", "on a public grid", worst < 1e-2)
+    yield from judged([tests.fair_bits(ones, count)], path)
 
 
 def _span(counts: np.ndarray) -> str:
@@ -284,7 +279,7 @@ def _words(kinds: set[tuple[str, ...]]) -> str:
 # ---------------------------------------------------------------------------------------------------------- clipping
 
 
-def clipping(game: Game, path: str, seed: int) -> list[Check]:
+def clipping(game: Game, path: str, seed: int) -> Iterator[Check]:
     """How much the exact answers of two neighbours differ, at the same points and over the same batches."""
     recorders: list[Recorder] = []
     for side in (0, 1):
@@ -303,16 +298,14 @@ def clipping(game: Game, path: str, seed: int) -> list[Check]:
         largest = max(largest, float(ratio[..., client, :].max()))
         elsewhere = max(elsewhere, float(np.delete(ratio, client, axis=-2).max(initial=0.0)))
     seen, finite = f"{largest:.6g} times the bound", math.isfinite(largest) and math.isfinite(elsewhere)
-    return [
-        passed(path, "what one record (or unit) changes", seen, "at most 1", finite and largest <= 1 + EXACT),
-        passed(path, "what it changes at other clients", f"{elsewhere:.3g}", "0", finite and elsewhere == 0.0),
-    ]
+    yield passed(path, "what one record (or unit) changes", seen, "at most 1", finite and largest <= 1 + EXACT)
+    yield passed(path, "what it changes at other clients", f"{elsewhere:.3g}", "0", finite and elsewhere == 0.0)
 
 
 # ----------------------------------------------------------------------------------------------------------- batches
 
 
-def batches(game: Game, path: str, seed: int) -> list[Check]:
+def batches(game: Game, path: str, seed: int) -> Iterator[Check]:
     """Which records were drawn, seen in exact gradients of records that have a coordinate each."""
     game = on_others(game, one_by_one(), Objective(Linear(), L2(0.1)))
     world, first = World.of(game), np.arange(1)
@@ -326,7 +319,5 @@ def batches(game: Game, path: str, seed: int) -> list[Check]:
     close = 2 / GRID if game.privacy.on_grid else EXACT  # truncation takes up to a step, and clipping too
     holds = bool(len(sizes)) and bool(np.allclose(sizes, one, rtol=close, atol=0))
     seen = f"{sizes.min(initial=math.inf):.6g} to {sizes.max(initial=0):.6g}"
-    return [
-        passed(path, "what a drawn record counts for", seen, f"{one:.6g}", holds),
-        *judged(tests.of_batches(drawn, rate, relation_of(game.privacy) == "replace-one"), path),
-    ]
+    yield passed(path, "what a drawn record counts for", seen, f"{one:.6g}", holds)
+    yield from judged(tests.of_batches(drawn, rate, relation_of(game.privacy) == "replace-one"), path)

@@ -204,11 +204,9 @@ def by_batches(game: Game, sampling: Sampling) -> Finding | None:
     client, door = game.neighbours.client, probing.table.players[0].place.door
     rate = float(door.rates(game.asks.batch)[client, 0])
     evidence = f"{probing.table.evidence}, which records were drawn being secret"
-
-    def bound(_: slice, delta: float) -> float:
-        return epsilon_of_scores(here, there, rate, delta)
-
-    return conclude(game, "computed", evidence, probing.played, bound)
+    return conclude(
+        game, "computed", evidence, probing.played, lambda _, delta: epsilon_of_scores(here, there, rate, delta)
+    )
 
 
 class _Inclusions:
@@ -300,5 +298,4 @@ def _tail(steps: np.ndarray, rate: float, thresholds: np.ndarray) -> np.ndarray:
         transform *= (1 - rate + rate * np.exp(-1j * angle * step)) ** int(count)
     weights = np.maximum(np.fft.irfft(transform * np.exp(1j * angle * low), size), 0.0)
     kept = np.flatnonzero(weights > 1e-18)
-    values = (low + kept) * STEP
-    return np.array([float(weights[kept] @ ndtr(values - t)) for t in thresholds])
+    return np.array([float(weights[kept] @ ndtr((low + kept) * STEP - t)) for t in thresholds])

@@ -27,7 +27,7 @@ class Comparison:
 
     @property
     def refuted(self) -> bool:
-        return self.lower > self.claimed * (1 + ROUNDING)
+        return bool(self.lower > self.claimed * (1 + ROUNDING))  # a claim may be a number of NumPy's
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Finding:
     @property
     def far_below(self) -> bool:
         """Whether messages reveal so much less than promised that there must be an error somewhere."""
-        return self.tight and self.worst.lower < FAR_BELOW * self.worst.claimed
+        return self.tight and bool(self.worst.lower < FAR_BELOW * self.worst.claimed)
 
     @property
     def verdict(self) -> Conclusion:
@@ -87,14 +87,12 @@ class Finding:
         sure = {"exact": "exactly", "computed": "at least"}.get(self.statistic, estimated)
         yield f"{self.method} ({self.mode}), {self.neighbours}."
         for one in self.comparisons:
-            claim, refuted = f"claimed epsilon {one.claimed:.4g} at delta {one.delta:g}", ": REFUTED" * one.refuted
-            yield f"{one.what}: {claim}; it is {sure} {shown(one.lower)}{refuted}."
+            claim, refuted = f"claimed epsilon {one.claimed:.4g} at delta {one.delta:g}", one.refuted
+            yield f"{one.what}: {claim}; it is {sure} {shown(one.lower)}{': REFUTED' if refuted else ''}."
         if self.far_below:
-            yield (
-                f"The messages reveal {shown(self.worst.lower)} where {self.worst.claimed:.4g} is promised, although "
-                "this data set would show nearly all of it: noise may be reused, or one error may hide another: "
-                "SUSPICIOUS."
-            )
+            seen = f"The messages reveal {shown(self.worst.lower)} where {self.worst.claimed:.4g} is promised"
+            why = "this data set would show nearly all of it: noise may be reused, or one error may hide another"
+            yield f"{seen}, although {why}: SUSPICIOUS."
         bad = [one for one in self.checks if one.verdict != "not refuted"]
         for one in bad:
             yield f"{one.path}: {one.name}: {one.seen}; promised: {one.promised}: {one.verdict.upper()}."
@@ -113,18 +111,14 @@ class Finding:
     def meaning(self) -> str:
         """What this can and cannot show."""
         if any(one.refuted for one in self.comparisons):
-            return (
-                "The audit found two neighbouring data sets whose messages differ more than the claim allows. The "
-                "claim is false; how much typical data reveal is another question."
-            )
+            evidence = "The audit found two neighbouring data sets whose messages differ more than the claim allows"
+            return f"{evidence}. The claim is false; how much typical data reveal is another question."
         if self.refuted:
             return "The code does not do what is promised, so the proof behind the promise does not apply to it."
         if self.verdict == "suspicious":
             return "Nothing breaks the claim, but an honest mechanism would look different."
-        return (
-            "This attack found nothing against the claim. That proves nothing: another data set or a better attack may "
-            "show more. Only a proof can show that a claim holds."
-        )
+        why = "another data set or a better attack may show more. Only a proof can show that a claim holds"
+        return f"This attack found nothing against the claim. That proves nothing: {why}."
 
     def to_dict(self) -> Json:
         """Plain values, for JSON."""

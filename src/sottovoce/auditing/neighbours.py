@@ -159,9 +159,8 @@ def own_record(federation: Federation, loss: Loss, relation: Relation = "replace
         y = y.copy()
         y[place] = (y[place] + 1) % loss.outputs if loss.outputs > 1 else -y[place]
         how = "with another label"
-    other = replace(federation, X=X, y=y)
     words = f"record {place - int(federation.offsets[client])} of client {federation.names[client]!r}, {how}"
-    return Neighbours(federation, other, client, row, words)
+    return Neighbours(federation, replace(federation, X=X, y=y), client, row, words)
 
 
 # ------------------------------------------------------------------------------------------------------ for checks
@@ -203,8 +202,7 @@ def random_columns(unit: str) -> Neighbours:
         other[:, 0] = rng.standard_normal(samples)
     else:
         other = rng.standard_normal((samples, 3))
-    y = 3.0 * rng.standard_normal(samples)
-    return _parties((parts[0], other), parts[1:], y, "two parties with random columns")
+    return _parties((parts[0], other), parts[1:], 3.0 * rng.standard_normal(samples), "two parties with random columns")
 
 
 # ---------------------------------------------------------------------------------------------------------- making them

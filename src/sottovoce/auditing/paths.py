@@ -22,7 +22,7 @@
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import cast, get_args, get_type_hints
@@ -89,13 +89,12 @@ def paths_of(game: Game) -> list[str]:
 
 def _has_path(game: Game, name: str) -> bool:
     proven = game.privacy.budget is not None
-    try:
+    with suppress(check.InvalidInput, check.NoGuarantee):
         if name == "held-out" and proven:  # the method and its promise must go with counts of held-out records
             held_out_game(game, 0).task("auto").check("rows")
             return not game.privacy.secret_noise
         return proven if name in _SPECIAL else bool(_places(game, name))
-    except (check.InvalidInput, check.NoGuarantee):
-        return False
+    return False
 
 
 def _all_checks(game: Game, path: str, seed: int, own_data: bool) -> Iterator[Check]:
@@ -186,8 +185,7 @@ def _ledgers(game: Game, seed: int) -> list[Check]:
             checks = basic.noise_and_charges(game, path, seed, player)
             before = sum(player.ledger.spent(0).values())
         # Of another length, so that its answers have other noise: all kinds of answer draw on one budget.
-        longer = replace(game, rounds=game.rounds + 1)
-        later = Player(longer, 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
+        later = Player(replace(game, rounds=game.rounds + 1), 0, None, streams=Streams(seed + 1), ledgers=Path(folder))
         with closing(later.place):
             answered = len(basic.expected(world, basic.heard(later)))
             charged = sum(later.ledger.spent(0).values())

@@ -13,6 +13,7 @@ that its door adds is compared with what is stated.
 
 import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -103,7 +104,7 @@ def _comparison(privacy: ProvenColumns, sides: list[LocalClients], honest: tuple
     return Comparison(who, privacy.epsilon, privacy.delta, epsilon)
 
 
-def _noise_checks(privacy: ProvenColumns, federation: VerticalFederation, seed: int) -> list[Check]:
+def _noise_checks(privacy: ProvenColumns, federation: VerticalFederation, seed: int) -> Iterator[Check]:
     """Whether the door adds what it states: its scale on every number, and no two numbers with the same noise."""
     place = _place(privacy, federation, seed, RUNS)
     method = place.task.masked_moments
@@ -115,10 +116,8 @@ def _noise_checks(privacy: ProvenColumns, federation: VerticalFederation, seed: 
     scale = place.door.events[0].scale * split.noise_factors(method.kappa)
     standard, answers = ((numbers / scale)[..., has_noise][:, None, None] for numbers in (noise, exact[None]))
     silent = bool((noise[:, ~has_noise] == 0).all())
-    return [
-        *judged(tests.of_noise(standard, answers, "gaussian"), "plain"),
-        passed("plain", "sums of others", "no noise" if silent else "noise", "no noise", silent),
-    ]
+    yield from judged(tests.of_noise(standard, answers, "gaussian"), "plain")
+    yield passed("plain", "sums of others", "no noise" if silent else "noise", "no noise", silent)
 
 
 def _place(privacy: ProvenColumns, federation: VerticalFederation, seed: int, runs: int | None = None) -> LocalClients:

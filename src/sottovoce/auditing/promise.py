@@ -20,11 +20,8 @@ from sottovoce.privacy.modes import Proven, ProvenColumns
 
 GRID = 2.0**24  # steps of the grid of discrete noise in a clip norm
 SOLVED = 1e-9  # norm of the gradient where a solver stops, as `problems/rows/oracle.py` documents it
-_RELATIONS: dict[str, Relation] = {  # unit: how neighbours differ, if not by the relation of one record
-    "client": "replace-client",
-    "party": "replace-client",
-    "column": "replace-column",
-}
+# By unit: how neighbours differ, if not by the relation of one record.
+_RELATIONS: dict[str, Relation] = {"client": "replace-client", "party": "replace-client", "column": "replace-column"}
 
 # ------------------------------------------------------------------------------------------------ noise and epsilon
 

@@ -20,16 +20,15 @@ import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, localcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+import dp_accounting
 import numpy as np
+from dp_accounting import NeighboringRelation, rdp
+from dp_accounting.pld import privacy_loss_distribution
 from scipy.optimize import root_scalar
 from scipy.special import gammaln, logsumexp, ndtr
 
 from sottovoce.privacy.events import Event, GridEvent
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
 
 TOLERANCE, SAMPLED_TOLERANCE = 1e-5, 1e-2  # relative
 _MOST = 256  # order of a Rényi divergence
@@ -130,16 +129,12 @@ def _share(event: Event) -> float:
 
 
 def _by_losses_of_one_gaussian(mu: float, delta: float) -> float:
-    from dp_accounting.pld import privacy_loss_distribution as losses
-
     step = (mu * mu / 2 + 10 * mu) / 10_000
-    of_one = losses.from_gaussian_mechanism(1 / mu, value_discretization_interval=step)
+    of_one = privacy_loss_distribution.from_gaussian_mechanism(1 / mu, value_discretization_interval=step)
     return float(of_one.get_epsilon_for_delta(delta))
 
 
 def _by_zcdp(rho: float, delta: float) -> float:
-    import dp_accounting
-
     best = math.sqrt(math.log(1 / delta) / rho)
     return _renyi_accountant(1 + best * np.geomspace(0.05, 20, 2001), (dp_accounting.ZCDpEvent(rho), 1), delta=delta)
 
@@ -153,10 +148,8 @@ def _by_renyi(items: _Items, delta: float) -> float:
 
 
 def _renyi_accountant(
-    orders: np.ndarray, *composed: "tuple[DpEvent, int]", delta: float, replace: bool = False
+    orders: np.ndarray, *composed: tuple[dp_accounting.DpEvent, int], delta: float, replace: bool = False
 ) -> float:
-    from dp_accounting import NeighboringRelation, rdp
-
     relation = NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE
     accountant = rdp.RdpAccountant(orders.tolist(), relation)
     for event, count in composed:
@@ -164,11 +157,9 @@ def _renyi_accountant(
     return float(accountant.get_epsilon(delta))
 
 
-def _dp_event(event: Event) -> "DpEvent":
+def _dp_event(event: Event) -> dp_accounting.DpEvent:
     """In dp-accounting's words. Noise is over the sensitivity of the event's own relation, which its Rényi accountant
     takes as it is; zCDP means the same under every relation."""
-    import dp_accounting
-
     if event.mechanism != "gaussian":
         return dp_accounting.ZCDpEvent(0.5 / event.noise_multiplier**2)
     noise = dp_accounting.GaussianDpEvent(event.noise_multiplier)

@@ -278,8 +278,7 @@ def _evaluation_records(config: Json, asked: Evaluation, made: PrivateEvaluation
         rule = f"so many owners hold out {least} to {most} records"
         check.require(least <= made.records <= most, store.EVALUATION, rule, made.records)
     for counts in (made.table, made.bins):
-        apart = abs(float(counts.sum()) - made.records)
-        fits = apart <= _FAR * made.deviation * np.sqrt(counts.size) + 1e-6
+        fits = abs(float(counts.sum()) - made.records) <= _FAR * made.deviation * np.sqrt(counts.size) + 1e-6
         check.require(bool(fits), store.EVALUATION, "its counts do not add up to its records", made.records)
 
 

@@ -1,10 +1,8 @@
 """The part of `verify` about numbers: charges, what they cost, and the statement that follows from them."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 
@@ -70,7 +68,7 @@ class ChargeChecks:
 
     @property
     def delta(self) -> float:
-        return cast(float, self.guarantee.delta)
+        return check.given(self.guarantee.delta, "guarantee.json", "must have a delta beside its epsilon")
 
     # ------------------------------------------------------------------------------------------------------- lists
 
@@ -116,10 +114,8 @@ class ChargeChecks:
         largest = guarantee.epsilon == max(guarantee.epsilon_of_client)
         check.require(largest, "guarantee", "is not of the owner that spent most")
         apart = max(tolerance(_spent(history)) for history in histories)
-        return (
-            f"a second accountant finds epsilon = {max(costs):.6g} at delta = {self.delta:g}, and "
-            f"{guarantee.epsilon:.6g} is printed (they may differ by {100 * apart:g} %)"
-        )
+        printed = f"{guarantee.epsilon:.6g} is printed (they may differ by {100 * apart:g} %)"
+        return f"a second accountant finds epsilon = {max(costs):.6g} at delta = {self.delta:g}, and {printed}"
 
     def other_numbers(self) -> str:
         """The cost of all repetitions, of all parties and of the labels."""
@@ -261,7 +257,7 @@ class ChargeChecks:
     def statement(self) -> str:
         """The statement, made again from config and charges, is the one in the folder."""
         stated, again = self.guarantee, self._made_again()
-        for field in dataclasses.fields(Guarantee):
+        for field in fields(Guarantee):
             if field.name not in ("text", "not_covered"):
                 ours, theirs = getattr(again, field.name), getattr(stated, field.name)
                 check.require(ours == theirs, "guarantee.json", f"{field.name} must be {ours!r}", theirs)

@@ -9,7 +9,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -188,8 +188,5 @@ class Run:
         if self.assignment.task.split is None:
             return None
         labels = self._multiplied_labels
-        return Apart(self._made_shares, None if labels is None else (0, labels))
-
-    def _made_shares(self) -> np.ndarray:
-        assert self.multiplying is not None
-        return self.multiplying.shares()
+        # It is there once a round is asked for (`Node`), and no share is asked for before.
+        return Apart(lambda: cast("Multiplying", self.multiplying).shares(), None if labels is None else (0, labels))

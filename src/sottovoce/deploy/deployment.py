@@ -185,9 +185,8 @@ def _weighing(task: Task, clients: Clients, file: str) -> Task:
         rule = 'records goes with scale = "records" in [objective]'
         check.require(fits, f"{file}, [clients]", rule, scale, "Leave one of them out")
         return task
-    rule = (
-        'scale = "records" in [objective] needs records = how many there are at all clients together, a public number'
-    )
+    number = "how many there are at all clients together, a public number"
+    rule = f'scale = "records" in [objective] needs records = {number}'
     hint = 'State it, or set scale = "mean", with which clients weigh the same'
     check.require(records is not None, f"{file}, [clients]", rule, hint=hint)
     trained = int(task.training_sizes(np.array([records]))[0])

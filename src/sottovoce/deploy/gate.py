@@ -56,14 +56,12 @@ class GateClient:
         self._path, self.most = str(path), most
 
     def reply_to(self, question: wire.Question) -> wire.Response:
-        try:
-            with socket.socket(socket.AF_UNIX) as line:
-                line.settimeout(_PATIENCE)
-                line.connect(self._path)
-                _send(line, question)
-                return wire.put_together(*_receive(line, self.most, _PATIENCE), *wire.REPLIES)
-        except OSError:
-            return wire.Reply(wire.FAILED, "its gate does not answer")
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(_PATIENCE)
+            line.connect(self._path)
+            _send(line, question)
+            return wire.put_together(*_receive(line, self.most, _PATIENCE), *wire.REPLIES)
+        return wire.Reply(wire.FAILED, "its gate does not answer")
 
 
 def serve(node: Node, path: Path, mode: int = 0o660, ready: Callable[[], None] = lambda: None) -> None:
@@ -160,8 +158,7 @@ def _exactly(line: socket.socket, count: int, until: float) -> bytes:
     while left:
         line.settimeout(max(until - time.monotonic(), 1e-3))  # 0 would mean: do not wait at all
         part = line.recv(min(left, 2**20))
-        if not part:
-            raise check.InvalidInput("gate: the frame ended early")
+        check.require(part != b"", "gate", "the frame ended early")
         parts.append(part)
         left -= len(part)
     line.settimeout(usual)

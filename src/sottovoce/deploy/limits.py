@@ -111,23 +111,17 @@ class Limits:
     def __post_init__(self) -> None:
         Budget(self.epsilon, self.delta)
         check.fields(self, "limits")
-        self._check_pace()
-        most = self.smallest_number >= 1e-60 and self.largest_number <= 1e60
-        check.require(most, "limits", "numbers must stay within 1e-60 and 1e60, so that their products are finite")
-        for what, names, known in (
-            ("algorithm", self.algorithms, ALGORITHMS),
-            ("loss", self.losses, LOSSES),
-            ("mode", self.modes, MODES["rows"]),
-            ("relation", self.relations, get_args(Relation)),
-        ):
-            check.all_of("limits", what, names, known)
-
-    def _check_pace(self) -> None:
         rule = f"epsilon_per_day must be at most epsilon, {self.epsilon:g}, which is for life"
         check.require(self.epsilon_per_day <= self.epsilon, "limits", rule, self.epsilon_per_day)
         rule = "questions_per_hour and epsilon_per_day count what is charged, and only the mode 'proven' is"
         hint = 'Leave them out, or set modes = ["proven"]'
         check.require(not self.paced or self.modes == ("proven",), "limits", rule, hint=hint)
+        most = self.smallest_number >= 1e-60 and self.largest_number <= 1e60
+        check.require(most, "limits", "numbers must stay within 1e-60 and 1e60, so that their products are finite")
+        check.all_of("limits", "algorithm", self.algorithms, ALGORITHMS)
+        check.all_of("limits", "loss", self.losses, LOSSES)
+        check.all_of("limits", "mode", self.modes, MODES["rows"])
+        check.all_of("limits", "relation", self.relations, get_args(Relation))
 
     @property
     def paced(self) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from sottovoce.core import check
 from sottovoce.deploy.wire import is_hex
@@ -50,8 +50,7 @@ class ServerLine:
     @classmethod
     def read(cls, text: str) -> "ServerLine":
         """From the line itself, or from a file that holds it."""
-        parts = _parts(text, SERVER, 2, 3)
-        address, authority, schema = (*parts, "")[:3]
+        address, authority, schema = (*_parts(text, SERVER, 2, 3), "")[:3]
         host_and_port(address)
         check.require(not schema or is_hex(schema), "line", _cut(SERVER))
         try:
@@ -110,6 +109,11 @@ class NodeLine:
     def openssh(self) -> bytes:
         """The public key as `ssh-keygen` writes it."""
         return _KIND_OF_KEY + b" " + base64.b64encode(self.key)
+
+
+def as_pem(openssh: bytes) -> bytes:
+    """A public key in the form in which Flower keeps it."""
+    return load_ssh_public_key(openssh).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def good_name(name: str, who: str = "node") -> str:

@@ -50,10 +50,9 @@ class MultipliedRemote(Remote):
                 return super().exchange(algorithm, down, active, k)
             except Again as reason:
                 log.warning("round %d: products: %s; another attempt begins", k, reason)
-        raise TooFewAnswers(
-            f"round {k}: the owners could not agree on one attempt at their products. If one of them has answered, "
-            "start another run: what was charged stays charged"
-        )
+        why = "the owners could not agree on one attempt at their products"
+        hint = "If one of them has answered, start another run: what was charged stays charged"
+        raise TooFewAnswers(f"round {k}: {why}. {hint}")
 
     def _terms(self, number: int) -> Terms:
         algorithm, clients = self._deployment.task.masked_moments, self._deployment.clients

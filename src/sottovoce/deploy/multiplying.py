@@ -251,10 +251,9 @@ class Multiplying:
         """
         terms, numbers = self._terms, own_part(self._split, self._m, self._table())
         for pair in terms.pairs_of(self._m):
-            side, from_dealer = self._side(pair), None
-            for chunk in range(terms.chunks(terms.other(pair, self._m))):
-                width = self._split.table_width(terms.other(pair, self._m))
-                side.receive(_words(self._taken(pair, chunk), -1, width))
+            side, other, from_dealer = self._side(pair), terms.other(pair, self._m), None
+            for chunk in range(terms.chunks(other)):
+                side.receive(_words(self._taken(pair, chunk), -1, self._split.table_width(other)))
             if side.role == "second":
                 from_dealer = _words(self._taken(pair, FROM_DEALER), *side.attempt.widths)
             share = side.reply(np.zeros(side.attempt.widths, dtype=np.int64), from_dealer)

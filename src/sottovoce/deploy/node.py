@@ -31,7 +31,7 @@ import json
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -49,7 +49,6 @@ from sottovoce.deploy.lines import TABLES
 from sottovoce.deploy.multiplying import Multiplying
 from sottovoce.deploy.own_data import Identity, Own, OwnRows, with_schema
 from sottovoce.deploy.pace import PacedLedgers, Recent, at_fixed_times, check_hour
-from sottovoce.deploy.scoring import NewSamples, Scoring
 from sottovoce.deploy.summing import Summing, Sums
 from sottovoce.experiment import sums
 from sottovoce.experiment.label_flips import LabelFlips, open_ledger
@@ -88,7 +87,7 @@ class Node:
         identity, self._data, self.limits = table(Identity, "node"), table(Own, "data"), table(Limits, "limits")
         self._sums = table(Sums, "sums") if "sums" in tables else None
         self.products = table(Products, "products") if "products" in tables else None
-        self._new = table(NewSamples, "predict") if "predict" in tables else None
+        self._new = table(scoring.NewSamples, "predict") if "predict" in tables else None
         self.name, self.budget = identity.name, Budget(self.limits.epsilon, self.limits.delta)
         self.folder = self.path.parent / Path(identity.folder).expanduser()
         self.home = Home(self.folder)
@@ -166,7 +165,7 @@ class Node:
         if ask.what in wire.SCORING:
             if self._memory(ask, run).last is None:
                 raise Refused(wire.STATE, "it took no part in this experiment, so it scores nothing by its model")
-            return wire.of_bytes(Scoring(self, ask, run).step())
+            return wire.of_bytes(scoring.Scoring(self, ask, run).step())
         if ask.what in (wire.PROX, wire.SLOPE):
             of = f"{self.rows.fingerprint} {self.rows.order}"  # flips belong to samples in one order
             flips = LabelFlips(self.folder / "labels.npz", self.folder / "labels.ledger", self.name, of)
@@ -263,8 +262,7 @@ class Node:
         return self._runs[identity]
 
     def _started(self, assignment: Assignment, number: int) -> Run:
-        labels = self._data.coded(self.rows.labels, assignment.task.objective.loss)
-        return Run(assignment, self.rows.X, labels, number)
+        return Run(assignment, self.rows.X, self._data.coded(self.rows.labels, assignment.task.objective.loss), number)
 
     def multiplied(self, ask: wire.Ask) -> np.ndarray:
         """The table of whole numbers that it multiplied in an experiment: for its owner, and for an auditor."""
@@ -352,10 +350,9 @@ class Node:
 
 def _content(file: Path) -> bytes:
     """Its bytes; none if it cannot be read: `read_tables` then says why."""
-    try:
+    with suppress(OSError):
         return file.read_bytes()
-    except OSError:
-        return b""
+    return b""
 
 
 def _row_of(ask: wire.Ask) -> int:

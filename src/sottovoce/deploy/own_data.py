@@ -4,7 +4,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -202,8 +202,7 @@ def with_schema(tables: Json, path: Path) -> tuple[Schema | None, str, Json]:
         rule = "digest must be the 64 hex digits that Schema.digest() gives"
         check.require(digest == "" or wire.is_hex(digest), f"{path.name}, [schema]", rule)
         return None, digest, data
-    schema = read_schema(tables, path.name, path.parent)
-    assert schema is not None
+    schema = cast(Schema, read_schema(tables, path.name, path.parent))
     split = bool(schema.parties)
     own = schema.part(tables["node"].get("name", "")) if split else schema
     return own, schema.digest(), _stated_by(own, data, f"{path.name}, [data]", split)

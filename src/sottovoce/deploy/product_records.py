@@ -143,11 +143,10 @@ def entry(signed: Statement, signature: bytes, **more: str) -> Json:
 
 def read(path: Path) -> Json:
     """One of these files; what was put into it is checked where it is used."""
-    content: object = None
+    content: Json = {}
     with suppress(ValueError, RecursionError):
         content = json.loads(read_bytes(path, _LARGEST).decode("utf-8", "replace"))
-    if not (isinstance(content, dict) and isinstance(content.get("signed"), list)):
-        raise check.InvalidInput(f"{path}: is no record")
+    check.require(isinstance(content, dict) and isinstance(content.get("signed"), list), str(path), "is no record")
     return content
 
 

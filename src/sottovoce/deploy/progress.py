@@ -6,6 +6,7 @@ last said so. It is for people to read; no decision depends on it.
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sottovoce.core import check
@@ -56,19 +57,15 @@ class Progress:
         self._write()
 
     def _write(self) -> None:
-        if self._path is None:
-            return
         value = self._run | {"updated": time.time(), "clients": self._clients}
-        try:
-            whole_files.replace_file(self._path, whole_files.json_bytes(value))
-        except check.SottovoceError:
-            return  # a full disk stops the run where it must, and not here
+        with suppress(check.SottovoceError):  # a full disk stops the run where it must, and not here
+            if self._path is not None:
+                whole_files.replace_file(self._path, whole_files.json_bytes(value))
 
 
 def read(path: Path) -> Json | None:
     """What a run's file says; None if there is none that can be read."""
-    try:
+    with suppress(check.SottovoceError, RecursionError):
         value = whole_files.read_json(path)
-    except (check.SottovoceError, RecursionError):
-        return None
-    return value if {"state", "updated", "clients"} <= value.keys() else None
+        return value if {"state", "updated", "clients"} <= value.keys() else None
+    return None

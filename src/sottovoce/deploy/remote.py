@@ -101,8 +101,7 @@ class Remote:
             log.warning("round %d: %s", k, self._why(client, reply))
         if self._spent.all():
             return None
-        answered = np.zeros(self.n, dtype=bool)
-        answered[list(answers)] = True
+        answered = np.isin(np.arange(self.n), list(answers))
         needed = min(self._deployment.clients.least, int((active & ~self._spent).sum()))
         if len(answers) < needed:
             why = f"{len(answers)} of {len(asked)} clients answered and at least {needed} must"
@@ -152,8 +151,7 @@ class Remote:
     def evaluate(self, model: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Noisy counts of held-out records at a model (1, dim), and who answered; None if nobody did."""
         k, width = self._deployment.task.rounds + 1, self._blank.door.held.width
-        questions = dict.fromkeys(range(self.n), Finished(model))
-        heard, silent = self._heard(wire.HISTOGRAM, k, questions, _values_of(width))
+        heard, silent = self._heard(wire.HISTOGRAM, k, dict.fromkeys(range(self.n), Finished(model)), _values_of(width))
         counts, answered = np.zeros((self.n, width)), np.zeros(self.n, dtype=bool)
         for client, reply in silent.items():
             log.warning("held-out records: %s", self._why(client, reply))
@@ -173,10 +171,8 @@ class Remote:
             log.warning("no model: %s", self._reasons(gone))
             return np.zeros(0)
         if silent:
-            raise TooFewAnswers(
-                f"after round {k}: every party's model is needed. Run the app again to ask for them. "
-                f"Silent: {self._reasons(silent)}"
-            )
+            why = "every party's model is needed. Run the app again to ask for them"
+            raise TooFewAnswers(f"after round {k}: {why}. Silent: {self._reasons(silent)}")
         return np.concatenate([models[client][0] for client in range(self.n)])
 
     def _prox(self, v: np.ndarray, rho: np.ndarray) -> np.ndarray:

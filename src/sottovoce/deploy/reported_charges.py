@@ -5,12 +5,12 @@ spent; else its own number is taken as its word, and `sottovoce verify` says who
 """
 
 import json
-import logging
 from collections.abc import Sequence
 
 import numpy as np
 
 from sottovoce.core.check import InvalidInput, SottovoceError
+from sottovoce.deploy.remote import log
 from sottovoce.deploy.wire import Status, printable
 from sottovoce.ledger.charges import Charges
 from sottovoce.ledger.histories import MOST_KINDS, Counted, History, Stated, unpack_rows
@@ -19,7 +19,6 @@ from sottovoce.privacy.events import Event, make_event
 from sottovoce.privacy.guarantee import Statement
 from sottovoce.privacy.modes import PrivacyMode
 
-log = logging.getLogger("sottovoce")
 SILENT = "it did not report at the end: this is the limit it had named"
 NOT_SHOWN = "it says what it spent, and did not show its ledger in a way that can be checked"
 LABELS = "the label holder randomises labels once for life and keeps that in a ledger of its own"

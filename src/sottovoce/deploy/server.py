@@ -28,15 +28,12 @@ from sottovoce.experiment.vertical_result import RESULTS, opened_sums
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import state_guarantee
 
+AfterRound = Callable[[Checkpoint], None]
 Statuses = tuple[Mapping[int, Status], Mapping[int, Status]]  # the last of each client; those at the end of the run
 
 
 def serve(
-    deployment: Deployment,
-    name: str,
-    post: Post,
-    folder: Path,
-    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    deployment: Deployment, name: str, post: Post, folder: Path, after_round: AfterRound = lambda checkpoint: None
 ) -> Result:
     """Train over the clients behind `post`, from the start or from the checkpoint in `folder`, and save the run."""
     clients, task = deployment.clients, deployment.task

@@ -52,15 +52,9 @@ class ServerSettings:
 
 
 def make(
-    folder: Path,
-    hosts: Sequence[str],
-    port: int,
-    operator_port: int,
-    days: int,
-    schema: str = "",
-    compose: bool = False,
+    folder: Path, hosts: Sequence[str], port: int, operator_port: int, days: int, schema: str, compose: bool
 ) -> ServerLine:
-    """Write a server's folder, all of it or nothing; `schema` is the digest of the study's schema, if it has one.
+    """Write a server's folder, all of it or nothing; `schema` is the digest of the study's schema, or "".
 
     Without `hosts` it serves this machine alone.
     """
@@ -98,9 +92,8 @@ def _files(home: Path, settings: ServerSettings, line: ServerLine, compose: bool
 def flower_settings(home: Path, settings: ServerSettings) -> str:
     """What Flower's own commands need to find this server."""
     there = {"address": f"127.0.0.1:{settings.operator_port}", "root-certificates": str(home / KEYS / keys.AUTHORITY)}
-    return f'[superlink]\ndefault = "{CONNECTION}"\n\n' + to_toml({"x": there}).replace(
-        "[x]", f"[superlink.{CONNECTION}]"
-    )
+    table = to_toml({"x": there}).replace("[x]", f"[superlink.{CONNECTION}]")
+    return f'[superlink]\ndefault = "{CONNECTION}"\n\n{table}'
 
 
 def read(folder: Path) -> ServerSettings:

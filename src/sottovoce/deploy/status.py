@@ -9,16 +9,14 @@ import re
 import sqlite3
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import reduce
 from pathlib import Path
-
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.deploy import pace, progress, setup_server, wire
-from sottovoce.deploy.lines import NodeLine
+from sottovoce.deploy.lines import as_pem
 from sottovoce.deploy.node import Node
 from sottovoce.ledger import store
 from sottovoce.ledger.budget import Standing
@@ -60,7 +58,7 @@ def server_status(folder: Path) -> Json:
     clients: Json = run.get("clients", {})
     nodes = []
     for name in sorted(known.keys() | clients.keys()):
-        since = there.get(_pem(known[name])) if name in known else None
+        since = there.get(as_pem(known[name].openssh())) if name in known else None
         reported = clients.get(name, {})
         told = {key: reported.get(key) for key in ("round", "said", "epsilon", "limit", "delta")}
         times = {key: _clock(reported.get(key)) for key in ("when", "reported")}
@@ -80,20 +78,13 @@ def who_is_there(database: Path) -> dict[bytes, str]:
     Read only, and without Flower: its tables are those of the one version that this library works with.
     """
     asked = "SELECT public_key, last_activated_at FROM node WHERE status = 'online' AND online_until > ?"
-    try:
-        with _read_only(database) as connection:
-            return {bytes(key): since or "" for key, since in connection.execute(asked, [time.time()])}
-    except sqlite3.Error:
-        return {}
+    with suppress(sqlite3.Error), _read_only(database) as connection:
+        return {bytes(key): since or "" for key, since in connection.execute(asked, [time.time()])}
+    return {}
 
 
 def _read_only(database: Path) -> "closing[sqlite3.Connection]":
     return closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=5))
-
-
-def _pem(line: NodeLine) -> bytes:
-    """A key as Flower keeps it."""
-    return load_ssh_public_key(line.openssh()).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 # -------------------------------------------------------------------------------------------------------------- a node
@@ -107,7 +98,6 @@ def node_status(file: Path) -> Json:
     now, epsilon = time.time(), Standing(node.budget, spent).epsilon() if spent else 0.0
     recent = [row for row in rows if now - row.time < pace.DAY]
     today = _spent(recent)
-    hour = {(row.run, row.round) for row in recent if now - row.time < pace.HOUR}
     return {
         "kind": "node",
         "name": node.name,
@@ -117,7 +107,7 @@ def node_status(file: Path) -> Json:
         "delta": limits.delta,
         "epsilon_today": accounting.epsilon(today, limits.delta) if today else 0.0,
         "epsilon_per_day": limits.epsilon_per_day or None,
-        "questions_last_hour": len(hour),
+        "questions_last_hour": len({(row.run, row.round) for row in recent if now - row.time < pace.HOUR}),
         "questions_per_hour": limits.questions_per_hour or None,
         "charged": len(rows),
         "experiments": _experiments(rows),
@@ -169,14 +159,12 @@ def _why(code: str, text: str) -> str:
 
 
 def _last_lines(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _MOST_LOG))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return []
-    return lines if size <= _MOST_LOG else lines[1:]
+    with suppress(OSError), path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _MOST_LOG))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+        return lines if size <= _MOST_LOG else lines[1:]
+    return []
 
 
 def _clock(seconds: float | None) -> str:

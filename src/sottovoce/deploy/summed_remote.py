@@ -16,7 +16,6 @@ from sottovoce.core.contract import Method
 from sottovoce.core.round import Exchange, State
 from sottovoce.deploy import wire
 from sottovoce.deploy.aggregation import messages
-from sottovoce.deploy.aggregation.messages import Announcement
 from sottovoce.deploy.aggregation.plan import MOST_ROUNDS, Plan
 from sottovoce.deploy.aggregation.server import Server, Unopened
 from sottovoce.deploy.remote import Content, Remote, TooFewAnswers, log
@@ -76,10 +75,8 @@ class SummedRemote(Remote):
             if server is not None:
                 log.info("sums are set up with %d clients for rounds %d to %d", server.plan.n, k, server.plan.last)
                 return server
-        raise TooFewAnswers(
-            f"round {k}: {len(there)} clients can take part in a sum and at least {self._least} must. "
-            f"Nothing was charged. Run the app again to go on from round {k}"
-        )
+        why = f"{len(there)} clients can take part in a sum and at least {self._least} must"
+        raise TooFewAnswers(f"round {k}: {why}. Nothing was charged. Run the app again to go on from round {k}")
 
     def _plan(self, k: int) -> Plan:
         keys = tuple(bytes.fromhex(self._deployment.clients.signing_keys[client]) for client in self._roster)
@@ -94,7 +91,7 @@ class SummedRemote(Remote):
         question = roster_question(secrets.token_bytes(32), plan.rounds, names)
 
         def announced(place: int, content: bytes) -> bytes:
-            Announcement.read(plan, place, content)  # refuses what is none
+            messages.Announcement.read(plan, place, content)  # refuses what is none
             return content
 
         def boxed(_: int, content: bytes) -> bytes:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -267,11 +268,9 @@ def bytes_of(packed: Packed) -> bytes:
 def read_terms(who: str, content: bytes, kinds: Sequence[object], rule: str) -> list[Any]:
     """The values of a JSON list, which must be of these types, one each; anything else is refused by `rule`."""
     check.require(len(content) <= LONGEST_TERMS, who, f"the terms must be at most {LONGEST_TERMS} bytes long")
-    try:
+    with suppress(ValueError, TypeError, RecursionError):  # what they say may quote the content
         values = json.loads(utf8(who, content, "terms"))
         return [fit_value(who, "terms", value, kind) for value, kind in zip(values, kinds, strict=True)]
-    except (ValueError, TypeError, RecursionError):
-        pass  # what they say may quote the content
     raise check.InvalidInput(f"{who}: {rule}")
 
 

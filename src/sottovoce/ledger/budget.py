@@ -53,12 +53,10 @@ class Standing:
         """The error for an answer that does not fit any more; it says what was spent and what it would cost."""
         delta = self.budget.delta
         after = accounting.epsilon({**self.spent, event: self.spent.get(event, 0) + 1}, delta)
-        return check.BudgetSpent(
-            f"{who}: the next answer would exceed the privacy budget: epsilon {self.epsilon():.6g} is spent after "
-            f"{sum(self.spent.values())} answers, the next would make it {after:.6g}, the budget is "
-            f"{self.budget.epsilon:.6g} at delta {delta:g}. Nothing was answered; give it a larger budget or more "
-            "noise, or go on without it"
-        )
+        now = f"epsilon {self.epsilon():.6g} is spent after {sum(self.spent.values())} answers"
+        then = f"the next would make it {after:.6g}, the budget is {self.budget.epsilon:.6g} at delta {delta:g}"
+        hint = "Nothing was answered; give it a larger budget or more noise, or go on without it"
+        return check.BudgetSpent(f"{who}: the next answer would exceed the privacy budget: {now}, {then}. {hint}")
 
 
 @lru_cache(maxsize=4096)

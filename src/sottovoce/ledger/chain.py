@@ -77,10 +77,9 @@ class AlreadyCharged(SottovoceError):
 
     def __init__(self, row: Entry) -> None:
         self.row = row
-        super().__init__(
-            f"ledger: run {row.run!r}, round {row.round}, question {row.question} was charged before (row "
-            f"{row.sequence}). Resend the stored answer, or ask a new question"
-        )
+        answer = f"run {row.run!r}, round {row.round}, question {row.question}"
+        hint = "Resend the stored answer, or ask a new question"
+        super().__init__(f"ledger: {answer} was charged before (row {row.sequence}). {hint}")
 
 
 def link(previous_hash: str, content: tuple[object, ...]) -> str:
@@ -151,17 +150,15 @@ class Chain:
     def missing_row(self, head: Head) -> Entry | None:
         """The row that `head` promises and a crash kept out, if any; a BrokenLedger if the two do not fit together."""
         rows, promised = self.sequence + 1, head.promised
+        counted = f"it holds {rows} rows, its head file counts {head.sequence + 1}"
         if head.sequence == self.sequence and head.hash == self.hash:
             return None
         if head.sequence == self.sequence:
             raise BrokenLedger("its last row is not the one its head file names: one of the two was replaced")
         if head.sequence < self.sequence:
-            raise BrokenLedger(f"it holds {rows} rows, its head file counts {head.sequence + 1}: the head is too old")
+            raise BrokenLedger(f"{counted}: the head is too old")
         if head.sequence > rows or promised is None:
-            raise BrokenLedger(
-                f"it holds {rows} rows, its head file counts {head.sequence + 1}: rows at its end were cut off, "
-                "or an older copy was put back"
-            )
+            raise BrokenLedger(f"{counted}: rows at its end were cut off, or an older copy was put back")
         if promised.sequence != rows or not promised.hash == head.hash == link(self.hash, promised[:-1]):
             raise BrokenLedger("its head file does not continue its last row: one of the two was replaced")
         return promised

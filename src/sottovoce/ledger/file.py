@@ -276,15 +276,13 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
     def _refuse_another(self, owner: str | None, dataset: str | None) -> None:
         opened = self._chain.opened
         if owner is not None and owner != opened["owner"]:
-            raise LedgerError(
-                f"it is the ledger of another owner, {opened['owner']!r}, not of {owner!r}. Open that owner's own; a "
-                "folder of ledgers serves the same owners in the same order, and others need another folder"
-            )
+            why = f"it is the ledger of another owner, {opened['owner']!r}, not of {owner!r}. Open that owner's own"
+            hint = "a folder of ledgers serves the same owners in the same order, and others need another folder"
+            raise LedgerError(f"{why}; {hint}")
         if dataset is not None and chain.bind(opened["salt"], dataset) != opened["dataset"]:
-            raise LedgerError(
-                "it is a ledger of another data set. Open the one created for these rows, or create one; but a new "
-                "ledger for records that have one already forgets what they spent"
-            )
+            why = "it is a ledger of another data set. Open the one created for these rows, or create one"
+            hint = "a new ledger for records that have one already forgets what they spent"
+            raise LedgerError(f"{why}; but {hint}")
 
     def _stale_because(self) -> str:
         if self._closed:
@@ -306,11 +304,10 @@ class FileLedger(contextlib.AbstractContextManager["FileLedger"]):
 
 def _identity(path: Path) -> tuple[int, int] | None:
     """Which file is there: it changes when the file is replaced."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _line(**values: object) -> None:

@@ -11,7 +11,6 @@ from sottovoce.core import check
 from sottovoce.core.arrays import Words
 from sottovoce.deploy.aggregation import masks, messages, shamir
 from sottovoce.deploy.aggregation.client import run_of
-from sottovoce.deploy.aggregation.messages import Announcement
 from sottovoce.deploy.aggregation.plan import Plan
 
 MOST_WAYS = 1000  # of leaving clients out that are tried where a share does not fit
@@ -37,7 +36,7 @@ class Server:
         check.require(not missing, "set-up of sums", f"needs all clients, and {missing} are missing")
         self.plan = plan
         self.liars: set[int] = set()  # who gave a false share in some round
-        self.peers = [Announcement.read(plan, i, announcements[i]) for i in range(plan.n)]
+        self.peers = [messages.Announcement.read(plan, i, announcements[i]) for i in range(plan.n)]
         self.announcements = b"".join(announcements[i] for i in range(plan.n))  # S2 question, to all
         self.run = run_of(plan, self.announcements)
 
@@ -103,10 +102,8 @@ class Server:
                 return secrets
         joined = enumerate(self._joined(givers[:quorum], shares))
         unfit = [i for i, secret in joined if not self._fits(k, i, secret, i in members)]
-        raise Unopened(
-            f"shares of the secrets of {unfit} do not fit what these clients announced: they dealt false shares, or "
-            f"too many of {givers} gave false ones; nothing is opened"
-        )
+        why = f"they dealt false shares, or too many of {givers} gave false ones; nothing is opened"
+        raise Unopened(f"shares of the secrets of {unfit} do not fit what these clients announced: {why}")
 
     def _joined(self, givers: Sequence[int], shares: Mapping[int, Sequence[int]]) -> list[int]:
         """The secret of each client, from the shares that Q clients gave."""
@@ -118,8 +115,7 @@ class Server:
         place = k - self.plan.first
         if alive:
             return masks.commitment(self.plan, k, i, secret) == self.peers[i].commitments[place]
-        pair = masks.pair_key(self.plan, k, i, secret)
-        return pair.public_key().public_bytes_raw() == self.peers[i].keys[place]
+        return masks.pair_key(self.plan, k, i, secret).public_key().public_bytes_raw() == self.peers[i].keys[place]
 
     def _enough(self, what: str, count: int) -> None:
         if count < self.plan.quorum:

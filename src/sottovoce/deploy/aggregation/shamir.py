@@ -4,6 +4,7 @@ A secret s is f(0) of a polynomial of degree `threshold` − 1 whose other coeff
 holds f(j + 1). Any `threshold` shares give the secret; fewer are independent of it.
 """
 
+import math
 import secrets
 from collections.abc import Sequence
 
@@ -31,13 +32,10 @@ def split(secret: int, threshold: int, n: int) -> list[int]:
 def weights(points: Sequence[int]) -> list[int]:
     """Lagrange: λ_x with f(0) = Σ λ_x f(x) for every polynomial of degree below the number of points."""
     factors: list[int] = []
-    for x in points:
-        above, below = 1, 1
-        for other in points:
-            if other != x:
-                above = above * other % PRIME
-                below = below * (other - x) % PRIME
-        factors.append(above * pow(below, -1, PRIME) % PRIME)
+    for x in points:  # points are small, so one reduction at the end is enough
+        others = [other for other in points if other != x]
+        below = math.prod(other - x for other in others)
+        factors.append(math.prod(others) * pow(below, -1, PRIME) % PRIME)
     return factors
 
 

@@ -4,6 +4,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -15,10 +16,9 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 def start_of_machine() -> str:
     """Another one whenever the machine is started; the same one always where the system does not tell (not Linux)."""
-    try:
+    with suppress(OSError):
         return hashlib.sha256(_BOOT.read_bytes()).hexdigest()[:32]
-    except OSError:
-        return "unknown"
+    return "unknown"
 
 
 class Store(Protocol):
@@ -52,10 +52,9 @@ class Folder:
         return [file.name for file in self._path.iterdir()] if self._path.exists() else []
 
     def read(self, name: str) -> bytes | None:
-        try:
+        with suppress(FileNotFoundError):
             return self._file(name).read_bytes()
-        except FileNotFoundError:
-            return None
+        return None
 
     def write(self, name: str, content: bytes) -> None:
         whole_files.replace_file(self._file(name), content)

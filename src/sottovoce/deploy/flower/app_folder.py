@@ -71,15 +71,10 @@ def write(folder: Path, run_file: str, runs: Path, **settings: str) -> str:
         "app.config": config,
     }
     blocks = [to_toml({"x": table}).replace("[x]", f"[tool.flwr.{key}]", 1) for key, table in flower_tables.items()]
+    package = {"__init__.py": "", "server_app.py": _SERVER, "client_app.py": _CLIENT, "run.toml": run_file}
+    files = {"pyproject.toml": "\n".join([to_toml(tables), *blocks])}
+    files |= {f"sottovoce_app/{name}": text for name, text in package.items()}
     with whole_files.new_folder(folder) as made:
-        package = made / "sottovoce_app"
-        package.mkdir()
-        for path, text in (
-            (made / "pyproject.toml", "\n".join([to_toml(tables), *blocks])),
-            (package / "__init__.py", ""),
-            (package / "server_app.py", _SERVER),
-            (package / "client_app.py", _CLIENT),
-            (package / "run.toml", run_file),
-        ):
-            path.write_text(text, encoding="utf-8")
+        (made / "sottovoce_app").mkdir()
+        whole_files.write_files(made, {name: text.encode() for name, text in files.items()})
     return config["experiment"]

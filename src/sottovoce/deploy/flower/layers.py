@@ -15,21 +15,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-FLEET = frozenset(
-    f"/v1/fleet/{name}"
-    for name in (
-        *("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages"),
-        *("push-object", "pull-object", "confirm-message-received"),
-    )
-)
-_RUN = frozenset(  # what the server's half of a run asks in a round, and what looks for runs to start
-    f"/v1/runtime/{name}"
-    for name in (
-        *("get-nodes", "pull-messages", "push-messages", "push-object", "pull-object", "confirm-message-received"),
-        "acquire-task",
-    )
-)
-WHOLE = FLEET | _RUN
+_MESSAGES = ("pull-messages", "push-messages", "push-object", "pull-object", "confirm-message-received")
+_OF_NODES = ("activate-node", "deactivate-node", "send-node-heartbeat", *_MESSAGES)
+_OF_RUNS = ("get-nodes", "acquire-task", *_MESSAGES)  # what a run's server half asks, and what looks for runs to start
+FLEET = frozenset(f"/v1/fleet/{name}" for name in _OF_NODES)
+WHOLE = FLEET | {f"/v1/runtime/{name}" for name in _OF_RUNS}
 
 
 def lighten(app: "FastAPI") -> None:

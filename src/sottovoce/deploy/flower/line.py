@@ -166,8 +166,7 @@ def probe(connection: Connection) -> Probed:
     """
     with closing(Line(connection)) as line:
         try:
-            request = ActivateNodeRequest(public_key=line.public_key, heartbeat_interval=-1.0)
-            line.call(line.fleet.ActivateNode, request)
+            line.call(line.fleet.ActivateNode, ActivateNodeRequest(public_key=line.public_key, heartbeat_interval=-1.0))
         except Trouble as trouble:
             if trouble.response is None:
                 raise

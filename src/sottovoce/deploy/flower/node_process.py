@@ -81,7 +81,6 @@ def run(line: Line, client: Answering, say: Callable[[str], None], stop: Stop) -
                 session.serve(client, reporter)
         except Trouble as trouble:
             reporter.trouble(trouble)
-            reporter.pause()
 
 
 def _return_memory() -> None:
@@ -103,15 +102,13 @@ class _Reporter:
         self._last, self._tries = words, 0
 
     def trouble(self, trouble: Trouble) -> None:
+        """Say it, unless it was said before, and wait until the next try."""
         words = f"{trouble}. Trying again until it works"
         if words != self._last or time.monotonic() - self._at > _REMIND:
             self._say(words)
             self._at = time.monotonic()
-        self._last = words
-
-    def pause(self) -> None:
+        self._last, self._tries = words, self._tries + 1
         first, longest = _PAUSE
-        self._tries += 1
         self.stop.wait(min(longest, first * 2 ** min(self._tries, 10)) * random.uniform(0.7, 1.0))
 
 
@@ -166,7 +163,6 @@ class _Session:
                 if not trouble.passing:
                     raise
                 reporter.trouble(trouble)
-                reporter.pause()
                 continue
             (short, long), (part, longest), since = _POLL, _FIRST, time.monotonic() - last
             wait = min(longest, part * min(pauses)) - since if answered else min(long, _PART * since)

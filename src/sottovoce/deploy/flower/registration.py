@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sottovoce.deploy.lines import as_pem
+
 if TYPE_CHECKING:
     from flwr.server.superlink.linkstate import LinkState
 
@@ -44,7 +46,6 @@ def keep_up(states: "Callable[[], LinkState]", folder: Path) -> None:
 
 def _match(state: "LinkState", folder: Path, refused: set[bytes]) -> None:
     """Make the SuperLink's list of nodes that of the folder."""
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
     from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
     from flwr.supercore.constant import NodeStatus
 
@@ -52,8 +53,7 @@ def _match(state: "LinkState", folder: Path, refused: set[bytes]) -> None:
     for path in sorted(folder.glob("*.pub")):
         content = path.read_bytes()
         try:
-            key = load_ssh_public_key(content)
-            wanted[key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)] = path
+            wanted[as_pem(content)] = path
         except Exception:  # of many kinds
             if content not in refused:
                 refused.add(content)

@@ -178,10 +178,9 @@ def _own_options(arguments: list[str]) -> tuple[tuple[str, int] | None, Path | N
 
 
 def _is_loopback(host: str) -> bool:
-    try:
+    with suppress(ValueError):
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return False
 
 
 def _listening(host: str, port: int) -> socket.socket:
