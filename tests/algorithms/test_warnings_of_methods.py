@@ -40,10 +40,10 @@ TOGETHER = {
 }
 
 
-def off(algorithm: Any, participation: Participation, federation: Federation) -> float:
+def off(algorithm: Any, participation: Participation, federation: Federation, rounds: int = ROUNDS) -> float:
     """How far from the optimum a run ends."""
-    options: dict[str, Any] = {"engine": "numpy", "record_every": ROUNDS, "seed": 0, "participation": participation}
-    result = train(algorithm, federation, goal(), rounds=ROUNDS, privacy=NoPrivacy(), **options)
+    options: dict[str, Any] = {"engine": "numpy", "record_every": rounds, "seed": 0, "participation": participation}
+    result = train(algorithm, federation, goal(), rounds=rounds, privacy=NoPrivacy(), **options)
     return float(np.abs(result.model - optimum(federation, goal())).max())
 
 
@@ -51,7 +51,7 @@ def off(algorithm: Any, participation: Participation, federation: Federation) ->
 @pytest.mark.parametrize("who", APART)
 def test_a_warning_where_clients_do_not_meet(algorithm: Any, who: str) -> None:
     with pytest.warns(MissesOptimum, match=r"the 6 clients are not all linked.*KOfN\(2\), or use FedPD") as warned:
-        distance = off(algorithm, APART[who], small())
+        distance = off(algorithm, APART[who], small(), rounds=80)  # it stays where it is
     assert len(warned) == 1
     assert distance > 1e-3  # and it is right to warn: a thousand times what those who meet are off
 

@@ -70,7 +70,7 @@ def test_honest_methods_pass(name: str) -> None:
     "method", [DPSGD(), ADMM(), LOCAL, FedEPM(), FedPLT(local_steps=2), ADMMSharing()], ids=lambda m: m.name
 )
 def test_honest_methods_pass_on_every_path(method: Any) -> None:
-    game = game_of(method, rounds=3)
+    game = game_of(method, rounds=2)
     paths = paths_of(game)
     checks = examine(game, paths, seed=2)
     assert not failed(checks)

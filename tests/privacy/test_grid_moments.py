@@ -33,7 +33,7 @@ def integers_of_moments(X: np.ndarray, y: np.ndarray, kappa: float) -> np.ndarra
     return moment_sums(rows, np.arange(clients), kappa, (1.0, 0.5), np.ones((clients, 1)))
 
 
-def searched(kappa: float, columns: int, pairs: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+def searched(kappa: float, columns: int, pairs: int = 200) -> tuple[np.ndarray, np.ndarray]:
     """Rows of pairs of records that are as far apart as any, or nearly: unit rows at the worst angle.
 
     Half of them are turned a little, and a tenth are random: what lies beside the worst case may be rounded worse. Some
