@@ -114,7 +114,7 @@ def clone_with_a_readers_files(folder: Path, page: Path, commands: list[str]) ->
     if any("server.line" in command for command in commands):
         lines_that_came_by_mail(folder)
     if "sottovoce status study" in commands:  # of a server and a hospital that were set up before
-        setup_server.make(folder / "study", [], *free_ports(), days=1)
+        setup_server.make(folder / "study", [], *free_ports(), days=1, schema="", compose=False)
         choices = setup_node.NodeChoices(
             "cleveland", str(folder / "study" / "line"), hospitals / "cleveland.csv", folder / "schema.toml"
         )
@@ -135,7 +135,7 @@ def lines_that_came_by_mail(folder: Path) -> None:
     """What others sent: a server's line, and those of three hospitals; and the rows of the one who reads this."""
     hospitals = ROOT / "examples" / "hospitals"
     shutil.copy(hospitals / "cleveland.csv", folder / "rows.csv")
-    made = setup_server.make(folder / "theirs", ["server.example"], *free_ports(), days=1)
+    made = setup_server.make(folder / "theirs", ["server.example"], *free_ports(), days=1, schema="", compose=False)
     (folder / "server.line").write_text(str(made))
     for name in ("cleveland", "hungarian", "va"):
         (folder / f"{name}.line").write_text(str(NodeLine.of(name, keys.key_pair()[1])))

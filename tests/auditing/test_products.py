@@ -11,7 +11,7 @@ from sottovoce.core import products
 from sottovoce.core.products import Split
 from sottovoce.privacy.discrete_noise import noised
 from sottovoce.privacy.doors import party
-from sottovoce.privacy.noise_key import NoiseKey
+from sottovoce.privacy.noise_key import NoiseKey, Occasion
 
 PROMISE = sv.ProvenColumns(1.0, 1e-5)
 
@@ -39,8 +39,8 @@ def test_half_the_noise_would_be_refuted(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_same_noise_for_two_owners_would_be_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = NoiseKey.bits
 
-    def shared(self: NoiseKey, who: np.ndarray, local: np.ndarray, *rest: Any) -> Any:
-        return plain(self, np.zeros_like(who), np.zeros_like(local), *rest)
+    def shared(self: NoiseKey, at: Occasion, arrays: Any) -> Any:
+        return plain(self, at._replace(who=np.zeros_like(at.who), local=np.zeros_like(at.local)), arrays)
 
     monkeypatch.setattr(NoiseKey, "bits", shared)
     assert audit_products(PROMISE, 2).verdict == "refuted"
