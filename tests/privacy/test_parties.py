@@ -56,7 +56,7 @@ def place(privacy: Any, rounds: int = 4, federation: VerticalFederation | None =
 
 def ask(simulator: Any, target: np.ndarray, k: int, rho: float = 0.3) -> np.ndarray:
     everyone = np.arange(simulator.n)
-    oracle, _ = simulator.door.open(everyone, np.ones(simulator._shape(simulator.n), dtype=bool), k)
+    oracle, _ = simulator.door.open(everyone, np.ones(simulator.door.shape(simulator.n), dtype=bool), k)
     return oracle.fit(target, np.full((simulator.n, 1), rho))
 
 

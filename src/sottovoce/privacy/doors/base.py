@@ -6,8 +6,7 @@ attribute of its `Site` leads to a row.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -106,6 +105,7 @@ class Door:
     intercept: Callable[..., np.ndarray] = untouched
 
     _shown: tuple[np.ndarray, Part, Json] | None = None  # see `_constants`
+    _rates: dict[float, np.ndarray] = field(default_factory=dict[float, np.ndarray], init=False)  # by batch
     clip: float | None = None  # applied to answers that are not noisy (`Published` may ask for it)
     counted = False  # whether answers cost, so that asking more than declared is refused
     summed = False  # whether what leaves are whole numbers of which only sums may be seen (`sums.py`)
@@ -127,8 +127,7 @@ class Door:
         return local_runs.take_descent(self.gradients(question, self.clip), start, spec)
 
     def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
-        exact = self.exact.moments(question.local, kappa, np.inf, slope_bound)
-        return np.broadcast_to(exact, (*self.shape(len(question.local)), exact.shape[-1])).copy()
+        return self.in_every_run(self.exact.moments(question.local, kappa, np.inf, slope_bound))
 
     def histogram(self, w: np.ndarray, question: Question) -> np.ndarray:
         return self.intercept(self.held_out_counts(w, question))
@@ -136,8 +135,7 @@ class Door:
     def held_out_counts(self, w: np.ndarray, question: Question, blanks: bool = False) -> np.ndarray:
         """Exact counts of held-out records, (runs?, clients, counts)."""
         assert self.held is not None
-        counts = self.held.counts(w, question.local, blanks)
-        return np.broadcast_to(counts, (*self.shape(len(question.local)), counts.shape[-1])).copy()
+        return self.in_every_run(self.held.counts(w, question.local, blanks))
 
     def release(self, u: np.ndarray, noise: Noise | None, centre: np.ndarray | None, question: Question) -> np.ndarray:
         return u
@@ -289,10 +287,6 @@ class Door:
             self._rates[batch] = batch_rates(batch, self.exact.sizes, whole=not self.poisson)[:, None]
         return self._rates[batch]
 
-    @cached_property
-    def _rates(self) -> dict[float, np.ndarray]:
-        return {}
-
     def gradients(
         self, question: Question, clip: float | None, norm: int = 2
     ) -> Callable[[np.ndarray, int], np.ndarray]:
@@ -305,17 +299,10 @@ class Door:
         check.require(j < MOST_STEPS, "Oracle", f"a run of local steps may have at most {MOST_STEPS}", j + 1)
         return replace(question, number=MOST_STEPS * (question.number + 1) + j)
 
-    def seeded(
-        self,
-        exact: np.ndarray,
-        scale: Numbers,
-        purpose: Purpose,
-        question: Question,
-        kind: str = "gaussian",
-        count: int = 0,
-    ) -> np.ndarray:
-        """Seeded noise of deviation 1 (Laplace: of scale 1) for this exact answer, to be multiplied by `scale`."""
-        return self.key.noise(kind, self.occasion(purpose, question), exact, self.asked(scale, question), count)
+    def seeded(self, exact: np.ndarray, scale: Numbers, question: Question, count: int = 0) -> np.ndarray:
+        """Seeded noise of deviation 1 for this exact answer, to be multiplied by `scale`."""
+        occasion = self.occasion(Purpose.NOISE, question)
+        return self.key.noise("gaussian", occasion, exact, self.asked(scale, question), count)
 
     def noisy(
         self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian"
@@ -336,6 +323,10 @@ class Door:
 
     def shape(self, clients: int) -> tuple[int, ...]:
         return self.key.streams.shape(clients)
+
+    def in_every_run(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers (runs?, clients, count) for each of the runs: the same exact ones, if they do not depend on it."""
+        return np.broadcast_to(numbers, (*self.shape(numbers.shape[-2]), numbers.shape[-1])).copy()
 
 
 @dataclass(kw_only=True)

@@ -70,8 +70,7 @@ class PartyDoor(Door):
 
     def products(self, kappa: float, question: Question) -> np.ndarray:
         """Each party's contribution to the products of all columns, in two limbs."""
-        limbs = to_limbs(self.exact.products(question.local))
-        return np.broadcast_to(limbs, (*self.shape(len(question.local)), limbs.shape[-1])).copy()
+        return self.in_every_run(to_limbs(self.exact.products(question.local)))
 
     def looked_at(self, kept: Kept, local: np.ndarray) -> np.ndarray:
         """The parties' models as they are behind the door, (runs?, parties, widest): a simulation may look."""
@@ -116,7 +115,7 @@ class PublishedPartyDoor(PartyDoor):
 
     def _spread(self, x: np.ndarray, noise: Numbers, question: Question) -> np.ndarray:
         count = min(self.exact.widest, self.exact.samples)
-        return self.exact.spread(self.seeded(x, noise, Purpose.NOISE, question, count=count), question.local)
+        return self.exact.spread(self.seeded(x, noise, question, count), question.local)
 
 
 @dataclass(kw_only=True)

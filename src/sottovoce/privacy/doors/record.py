@@ -1,7 +1,7 @@
 """The proven door for records: the only way in which answers about a client's rows leave, with proven noise."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -26,9 +26,10 @@ PROMISE_SLACK = 1 + 2.0**-30  # the square of a row's length is checked against 
 _COARSEST = 2.0**32  # public numbers beside what one record changes
 _COARSEST_ON_GRID = mechanisms.LARGEST_INTEGER / mechanisms.GRID_STEPS  # the same: beyond, integers would be cut off
 MOST_KINDS = 64  # different sampling rates that are accounted one by one
+Kinds = tuple[list[Event], np.ndarray]  # the distinct events of all clients, and which is whose
 
 
-def _proven(holds: bool, rule: str, hint: str) -> None:
+def _proven(holds: bool, rule: str, hint: str = "") -> None:
     check.require(holds, "Proven", rule, hint=hint, error=NoGuarantee)
 
 
@@ -57,6 +58,9 @@ class RecordDoor(ProvenDoor):
 
     privacy: Proven  # type: ignore[assignment]
     counted = True
+    # How far one record moves a gradient, by batch; and the events of all clients, see `_kinds_of`.
+    _moved: dict[float, np.ndarray] = field(default_factory=dict[float, np.ndarray], init=False)
+    _kinds: dict[Part, Kinds] = field(default_factory=dict[Part, Kinds], init=False)
 
     def __post_init__(self) -> None:
         self.poisson = any(event.sampling == "poisson" for event in self.events)
@@ -139,12 +143,13 @@ class RecordDoor(ProvenDoor):
         )
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
-        change, gradients = (
-            self.prox_change(start, spec, question),
-            self.gradients(question, self.privacy.clip, self._norm),
-        )
         # The centre may be large, and rounding to its digits would show through noise that is added later.
-        return spec.centre + self.answered(
+        return spec.centre + self.noisy_end(self.prox_change(start, spec, question), start, spec, question)
+
+    def noisy_end(self, change: np.ndarray, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
+        """How far from the centre the end of the steps is, with noise for what one record moves it by: `change`."""
+        gradients = self.gradients(question, self.privacy.clip, self._norm)
+        return self.answered(
             question,
             lambda: local_runs.take_prox_steps(gradients, start, spec),
             lambda away: self.noisy_within(change, away, Purpose.NOISE, question),
@@ -160,11 +165,9 @@ class RecordDoor(ProvenDoor):
 
     def descent(self, start: np.ndarray, spec: Descent, question: Question) -> np.ndarray:
         c = local_runs.contraction(spec, self.smoothness(question.local) * PROMISE_SLACK)
-        if not (c < 1).all():  # also when no bound on the rows was promised: c is then infinite
-            raise NoGuarantee(
-                f"Proven: local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and "
-                "take a step below 2 / (smoothness + ridge + pull)"
-            )
+        rule = f"local steps must contract, got a factor of {float(np.max(c)):.4g}; promise a row_bound and take a step"
+        # c is infinite when no bound on the rows was promised
+        _proven(bool((c < 1).all()), f"{rule} below 2 / (smoothness + ridge + pull)")
         multiplier, one = self.event_of(question.part).noise_multiplier, self._sensitivity(question)
         gain, dim = multiplier * local_runs.chain_gain(c, spec.count), self.exact.dim
         # The norm of d normal numbers exceeds √d + 40 with a probability of less than 2^-1000.
@@ -175,15 +178,20 @@ class RecordDoor(ProvenDoor):
         def noisy(x: np.ndarray, j: int) -> np.ndarray:
             step = self.step_of(question, j)
             exact = self.exact_gradient(x, step, self.privacy.clip)
-            return exact + noise * self.seeded(exact, noise, Purpose.NOISE, step)
+            return exact + noise * self.seeded(exact, noise, step)
 
         # Noise is in every step, so what is computed is already what may be given.
         return self.answered(question, lambda: local_runs.take_descent(noisy, start, spec), self.intercept)
 
     def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
-        declared = (kappa, slope_bound) == (question.part.kappa, question.part.slope_bound)
-        check.require(declared, "Oracle", "moments must be asked for with the kappa and slope_bound that were declared")
+        self.must_be_declared(kappa, slope_bound, question.part)
         return moments.rescaled(self.short_moments(question), self.exact.dim, self.row_cap(question.part))
+
+    @staticmethod
+    def must_be_declared(kappa: float, slope_bound: float, part: Part) -> None:
+        """Refuse moments that noise was not planned for."""
+        declared = (kappa, slope_bound) == (part.kappa, part.slope_bound)
+        check.require(declared, "Oracle", "moments must be asked for with the kappa and slope_bound that were declared")
 
     def row_cap(self, part: Part) -> float:
         """To what rows are cut for moments, so that a record's first moment is cut to the clip norm."""
@@ -206,7 +214,7 @@ class RecordDoor(ProvenDoor):
             question,
             lambda: self.exact.moments(local, kappa, row_bound, slope),
             self.event_of(part).noise_multiplier * self.exact.weights[local] * (one + rounding),
-            lambda: self._grid_moments(kappa, row_bound, slope, local),
+            lambda: self.in_every_run(moment_sums(self.exact, local, kappa, (row_bound, slope), self.shares(0))),
             moments_steps(part, shape, replaced, self.moments_width),
         )
 
@@ -225,11 +233,6 @@ class RecordDoor(ProvenDoor):
             histogram_steps(replaced),
         )
 
-    def _grid_moments(self, kappa: float, row_bound: float, slope: float, local: np.ndarray) -> np.ndarray:
-        """Sums of moments as integers on a grid."""
-        sums = moment_sums(self.exact, local, kappa, (row_bound, slope), self.shares(0))
-        return np.broadcast_to(sums, (*self.shape(len(local)), sums.shape[-1]))  # each run has noise of its own
-
     def grid_step(self, part: Part) -> np.ndarray:
         """What one grid step of each client's sums of gradients, moments or counts is worth, (n, 1)."""
         if part.kind == "histogram":
@@ -242,15 +245,11 @@ class RecordDoor(ProvenDoor):
         return np.ones_like(self.exact.weights)
 
     def _prox_steps_sensitivity(self, spec: ProxSteps, question: Question) -> np.ndarray:
-        one, local = self._sensitivity(question), question.local
-        if not vouched(spec.h):  # those of ours are known to stretch no distance
-            raise NoGuarantee(
-                f"Proven: nothing is known about the prox of {type(spec.h).__name__}; use a library penalty"
-            )
-        if self._norm == 1 and not spec.h.separable:
-            raise NoGuarantee(
-                f"Proven: the prox of {type(spec.h).__name__} may stretch L1 distances; use Gaussian noise"
-            )
+        one, local, penalty = self._sensitivity(question), question.local, type(spec.h).__name__
+        # Those of ours are known to stretch no distance.
+        _proven(vouched(spec.h), f"nothing is known about the prox of {penalty}; use a library penalty")
+        kept = self._norm == 2 or spec.h.separable
+        _proven(kept, f"the prox of {penalty} may stretch L1 distances; use Gaussian noise")
         if not spec.fresh:
             return local_runs.prox_steps_sensitivity(spec, one, one)
         bounded = 2 * self._largest_gradient(local) * self._rounding[local]
@@ -322,10 +321,6 @@ class RecordDoor(ProvenDoor):
         return self._moved[batch]
 
     @cached_property
-    def _moved(self) -> dict[float, np.ndarray]:
-        return {}
-
-    @cached_property
     def _rounding(self) -> np.ndarray:
         return sensitivity.sum_rounding(self.exact.sizes[:, None], self.exact.roundings + 1, self._reach)
 
@@ -335,7 +330,7 @@ class RecordDoor(ProvenDoor):
             return [(kinds[0], None)]
         return [(kinds[kind], np.flatnonzero(kind_of[local] == kind)) for kind in np.unique(kind_of[local])]
 
-    def _kinds_of(self, part: Part) -> tuple[list[Event], np.ndarray]:
+    def _kinds_of(self, part: Part) -> Kinds:
         """The distinct events of all clients, and which is whose.
 
         The plan's event is that of the client with the largest share. Smaller shares cost less; but where there are
@@ -345,21 +340,15 @@ class RecordDoor(ProvenDoor):
             event = self.event_of(part)
             rates, kind_of = np.unique(self.rates(part.batch)[:, 0], return_inverse=True)
             if event.sampling == "full" or len(rates) > MOST_KINDS:
-                self._kinds[part] = [event], np.zeros_like(kind_of)
+                kinds, kind_of = [event], np.zeros_like(kind_of)
             elif self.poisson:
-                self._kinds[part] = [replace(event, rate=float(rate)) for rate in rates], kind_of
+                kinds = [replace(event, rate=float(rate)) for rate in rates]
             else:
                 sizes = [int(self.exact.sizes[kind_of == kind][0]) for kind in range(len(rates))]
                 pairs = zip(rates, sizes, strict=True)
-                self._kinds[part] = (
-                    [replace(event, batch=round(rate * size), size=size) for rate, size in pairs],
-                    kind_of,
-                )
+                kinds = [replace(event, batch=round(rate * size), size=size) for rate, size in pairs]
+            self._kinds[part] = kinds, kind_of
         return self._kinds[part]
-
-    @cached_property
-    def _kinds(self) -> dict[Part, tuple[list[Event], np.ndarray]]:
-        return {}
 
     def _grid_gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
         """Sums of clipped gradients as integers on a grid; over a batch if one was declared."""

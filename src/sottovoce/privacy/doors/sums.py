@@ -59,7 +59,6 @@ import numpy as np
 
 from sottovoce.core import check, codec, moments
 from sottovoce.core.contract import Arrays, Noise, Oracle, Part, ProxSteps
-from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import discrete_noise, local_steps
 from sottovoce.privacy.doors.base import Numbers, untouched
 from sottovoce.privacy.doors.client import NO_CENTRE, ClientDoor, public_answers
@@ -212,11 +211,9 @@ class RecordSums(SumsDoor, RecordDoor):
         return self._zeros_for(question, reading, lambda: RecordDoor.gradient(self, w, question))
 
     def moments(self, kappa: float, slope_bound: float, question: Question) -> np.ndarray:
-        part, dim = question.part, self.exact.dim
-        declared = (kappa, slope_bound) == (part.kappa, part.slope_bound)
-        check.require(declared, "Oracle", "moments must be asked for with the kappa and slope_bound that were declared")
-        width = self.moments_width
-        worth = moments.rescaled(np.full(width, self.grid_step(part)[0, 0]), dim, self.row_cap(part))
+        part, width = question.part, self.moments_width
+        self.must_be_declared(kappa, slope_bound, part)
+        worth = moments.rescaled(np.full(width, self.grid_step(part)[0, 0]), self.exact.dim, self.row_cap(part))
         return self._zeros_for(question, Reading(width, worth), lambda: self.short_moments(question))
 
     def prox_steps(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
@@ -278,17 +275,12 @@ class RecordSums(SumsDoor, RecordDoor):
 
     def _common_end(self, start: np.ndarray, spec: ProxSteps, question: Question) -> np.ndarray:
         """The end of proximal steps on the common grid."""
-        farthest = self._farthest(spec, question.part)
-        change, gradients = self.prox_change(start, spec, question), self.gradients(question, self.privacy.clip)
+        farthest, change = self._farthest(spec, question.part), self.prox_change(start, spec, question)
         rule = (
             "sums of proximal steps need steps that absorb differences (convex loss, row_bound, keep >= smoothness/2)"
         )
         check.require(bool((change <= farthest).all()), "Proven", rule, float(np.max(change) / farthest))
-        return self.answered(
-            question,
-            lambda: local_steps.take_prox_steps(gradients, start, spec),
-            lambda away: self.noisy_within(np.full((1, 1), farthest), away, Purpose.NOISE, question),
-        )
+        return self.noisy_end(np.full((1, 1), farthest), start, spec, question)
 
 
 @dataclass(kw_only=True)
