@@ -92,8 +92,11 @@ def decided(loss: Loss, scores: Floats, threshold: float = 0.5, calibration: flo
 
 def probabilities(loss: Loss, scores: Floats) -> Floats | None:
     """Of each class, (..., rows, classes); None for a loss that has none."""
-    if not loss.probabilities:
-        return None
+    return chances_by(loss, scores) if loss.probabilities else None
+
+
+def chances_by(loss: Loss, scores: Floats) -> Floats:
+    """Probabilities of classes if the loss has them; else numbers in their place, in the order of the scores."""
     special = import_module("scipy.special")
     if loss.outputs > 1:
         return special.softmax(scores, axis=-1)

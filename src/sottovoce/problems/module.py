@@ -241,6 +241,7 @@ class ModuleRows(Rows):
         self, X: ArrayLike, y: ArrayLike, offsets: ArrayLike, loss: Module, scale: str | float = "mean"
     ) -> None:
         super().__init__(X, y, offsets, loss, scale, engine="numpy")
+        self.point_shape = (self.dim,)
         loss.try_on_zeros(self.features)  # whether it takes such rows, before it is asked
 
     def clipped_examples(
@@ -266,13 +267,6 @@ class ModuleRows(Rows):
     def argmin(self, *_: object, **__: object) -> NoReturn:
         instead = "use a method that asks for gradients, such as FedAvg or DPSGD"
         raise InvalidInput(f"Module: the arg-min of a neural model is not offered, since it is not convex; {instead}")
-
-    def _points(self, w: Floats, active: ActiveClients) -> Floats:
-        """`w` as (runs, clients or 1, dim)."""
-        w, n = np.asarray(w, dtype=np.float64), len(active.sizes)
-        fits = w.ndim in (2, 3) and w.shape[-1] == self.dim and w.shape[-2] in (1, n)
-        require(fits, "Rows", f"w must have shape ([runs,] {n} or 1, {self.dim})", w.shape)
-        return w if w.ndim == 3 else w[None]
 
     def margins_at(self, X: Floats, point: Floats, block: Block) -> Floats:
         if len(point) == 1:

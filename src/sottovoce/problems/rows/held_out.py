@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 
 import numpy as np
 
 from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers
 from sottovoce.core.histogram import Evaluation
 from sottovoce.problems.losses import Loss
-from sottovoce.problems.metrics import class_numbers, decided, probabilities
+from sottovoce.problems.metrics import chances_by, class_numbers, decided
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +94,7 @@ def sorted_into(
 ) -> tuple[Integers, Integers]:
     """The predicted class of each row, and its bin, by how sure the model is: each row has both, whatever its score."""
     predicted = class_numbers(loss, decided(loss, scores, evaluation.threshold, calibration))
-    scores = calibration * scores
-    chances = probabilities(loss, scores)
-    if chances is None:  # a loss without probabilities: margins in the same order take their place
-        expit = import_module("scipy.special").expit
-        chances = np.stack([expit(-scores), expit(scores)], axis=-1)
+    chances = chances_by(loss, calibration * scores)
     sure = chances[np.arange(len(predicted)), predicted]
     inner = evaluation.edges(chances.shape[-1], most)[predicted, 1:-1]
     return predicted, (sure[:, None] >= inner).sum(axis=-1)

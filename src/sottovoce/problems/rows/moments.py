@@ -21,19 +21,14 @@ def whole(rows: StoredRows, client: int, row_bound: float, slope_bound: float) -
 def of_client(rows: StoredRows, client: int, kappa: float, row_bound: float, slope_bound: float) -> Floats:
     """The sum over a client's records, by two products of matrices, (width,).
 
-    Rows are divided by `row_bound` and cut to length 1; with an infinite bound they are taken as they are.
+    Rows are divided by `row_bound` and cut to length 1, slopes are cut to `slope_bound`; with an infinite bound they
+    are taken as they are.
     """
-    x, s = _parts(rows, client, row_bound, slope_bound)
+    x, s = _stored(rows, client)
+    x = x if row_bound == math.inf else clip_rows(x / row_bound, 1.0)
+    s = s if slope_bound == math.inf else clip_rows(s, slope_bound)
     gram = x.T @ x
     return moments.laid_out(s.T @ x, gram) * moments.weights(rows.dim, len(gram), kappa, 1.0)
-
-
-def _parts(rows: StoredRows, client: int, row_bound: float, slope_bound: float) -> tuple[Floats, Floats]:
-    """Rows of length at most 1 and slopes, (records, outputs), of size at most `slope_bound`."""
-    x, slopes = _stored(rows, client)
-    if row_bound < math.inf:
-        x = clip_rows(x / row_bound, 1.0)
-    return x, slopes if slope_bound == math.inf else clip_rows(slopes, slope_bound)
 
 
 def _stored(rows: StoredRows, client: int) -> tuple[Floats, Floats]:

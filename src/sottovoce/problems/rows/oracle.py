@@ -56,6 +56,7 @@ class Rows(StoredRows):
     ) -> None:
         super().__init__(X, y, offsets, loss, scale)
         self.engine = engine_for(engine, len(self.X), self.dim) if loss.code >= 0 else "numpy"
+        self.point_shape: tuple[int, ...] = (loss.outputs, self.features)  # of one model
         self._last_capped: tuple[float, Rows] | None = None
         self._last_bound: tuple[tuple[float, int, str], SlopeBound] | None = None
 
@@ -224,12 +225,12 @@ class Rows(StoredRows):
         return rows[:, None] + 2
 
     def _points(self, w: Floats, active: ActiveClients) -> Floats:
-        """`w` as (runs, clients or 1, outputs, features)."""
+        """`w` as (runs, clients or 1, *point_shape): of a linear model, outputs and features."""
         w = np.ascontiguousarray(w, dtype=np.float64)
         n = len(active.sizes)
         fits = w.ndim in (2, 3) and w.shape[-1] == self.dim and w.shape[-2] in (1, n)
         require(fits, "Rows", f"w must have shape ([runs,] {n} or 1, {self.dim})", w.shape)
-        return w.reshape(*(w.shape[:-1] if w.ndim == 3 else (1, *w.shape[:-1])), self.loss.outputs, self.features)
+        return w.reshape(*(w.shape[:-1] if w.ndim == 3 else (1, *w.shape[:-1])), *self.point_shape)
 
     def _gradients(self, active: ActiveClients, points: Floats, bound: SlopeBound, keep: Booleans) -> Floats:
         compute = by_kernel if self.engine == "kernel" else by_numpy
