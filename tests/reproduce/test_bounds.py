@@ -11,7 +11,7 @@ from sottovoce.algorithms import ADMMSharing
 from sottovoce.algorithms.fed_plt_rates import contraction
 from sottovoce.core.round import Checkpoint
 from sottovoce.problems.penalties import Penalty
-from sottovoce.reproduce import admm_sharing, bounds, bounds_sharing, theorems
+from sottovoce.reproduce import admm_sharing, bounds, bounds_penalty, bounds_sharing, theorems
 from sottovoce.reproduce.experiment import Table
 from sottovoce.reproduce.verdicts import bounded
 from sottovoce.solvers import Gradient
@@ -127,6 +127,23 @@ def test_falls_of_fedepm_s_lagrangian_add_up(epsilon: float) -> None:
     assert sum(falls) == pytest.approx(start - np.mean(end["value"] + end["added"]))
     weight = (r * bounds.ALPHA**bounds.K0 + bounds.ETA - r) / (2 * bounds.K0)  # in the first round w has not moved
     assert np.mean(first["measured"]) == pytest.approx(weight * np.mean(first["moved"]))
+
+
+def test_the_penalty_is_exact_from_its_threshold_on() -> None:
+    """From there the optimum is a minimum of the penalised problem; FedEPM gets to it only without the threshold."""
+    half, whole, none = (bounds_penalty.exact(times, 1.0, rounds=60) for times in (0.5, 1.0, 0.0))
+    assert half["star"] == whole["lam"] == 2 * half["lam"]
+    assert half["fall"] > 1e-3
+    assert abs(whole["fall"]) < 1e-12
+    assert none["distance"] < 0.01 < 0.5 < half["distance"] < whole["distance"]
+
+
+def test_section_vii_has_a_penalty_below_its_threshold() -> None:
+    found = bounds_penalty.section_vii(50, 0.5, partitions=1)
+    assert found["lam"] == pytest.approx((0.02 * 50 + 1) * 0.6 * 1e-5 / 2)
+    table = Table.of({"m": 50, **found})
+    assert theorems._meets_11(table).same is False
+    assert theorems._meets_11(Table.of({"m": 50, **found, "lam": 1.0})).same is True
 
 
 @pytest.mark.parametrize(("added", "earlier", "same"), [(1e-4, 2.0, True), (1e-2, 2.0, False), (1e-4, 2.1, False)])

@@ -130,7 +130,7 @@ class Finding:
     in_order: bool = False  # it is not the same only because differences that have the paper's sign are not clear
 
 
-Kind = Literal["measured", "formula", "conjecture", "ours", "theorem"]
+Kind = Literal["measured", "stand-in", "formula", "conjecture", "ours", "theorem"]
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,9 @@ class Claim:
     robust
         Whether quick sizes are enough to tell.
     kind
-        What it is counted as: "measured" by the paper's authors; a "formula" that they draw; "conjecture": measured by
-        them, and here in a reading that was chosen because it fits; "ours": they do not say it; a "theorem".
+        What it is counted as: "measured" by the paper's authors; so too, but here on a "stand-in" for their data; a
+        "formula" that they draw; "conjecture": measured by them, and here in a reading that was chosen because it fits;
+        "ours": they do not say it; a "theorem".
     """
 
     says: str

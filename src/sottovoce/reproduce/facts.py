@@ -12,7 +12,7 @@ import numpy as np
 
 from sottovoce.reproduce.experiment import Table, Value
 
-_FACT = re.compile(r"\{([\w-]+)\|(\w+)\|([^{}]*?)\|?(range |root |rounds )?(\.\d[fg])\}")
+_FACT = re.compile(r"\{([\w-]+)\|(\w+)\|([^{}]*?)\|?(?:(range|root|rounds) )?(\.\d[fg])\}")
 
 
 def filled(text: str, read: Callable[[str], Table | None]) -> str:
@@ -25,13 +25,13 @@ def filled(text: str, read: Callable[[str], Table | None]) -> str:
             return "–"
         wanted = dict(pair.split("=", 1) for pair in where.split("|") if pair)
         rows = table.where(**{key: _value(one) for key, one in wanted.items()})
-        last = rows.at_end() if how != "rounds " else rows
+        last = rows.at_end() if how != "rounds" else rows
         values = (last if len(last) else rows)[column]  # some rows are of no round
         values = values[~np.isnan(values)]
         if len(values) == 0:
             return "–"
-        middle = np.sqrt(values.mean()) if how == "root " else values.mean()
-        ends = (values.min(), values.max()) if how == "range " else (middle,)
+        middle = np.sqrt(values.mean()) if how == "root" else values.mean()
+        ends = (values.min(), values.max()) if how == "range" else (middle,)
         return " to ".join(f"{one:{form}}" for one in ends)
 
     return _FACT.sub(number, text)

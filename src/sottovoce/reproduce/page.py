@@ -19,6 +19,7 @@ from sottovoce.reproduce.experiment import Claim, Experiment, Kind, Table
 
 KINDS: Mapping[Kind, str] = {
     "measured": "measured claims",
+    "stand-in": "measured, on other data",
     "formula": "formulas",
     "conjecture": "in a reading chosen to fit",
     "theorem": "theorems",
@@ -219,6 +220,7 @@ def _table(kind: Kind, rows: Sequence[Verdict]) -> str:
     says, bound = {
         "theorem": ("the theorem says", "its bound"),
         "ours": ("we ask", "what the paper would have"),
+        "stand-in": ("the paper says (of other data)", "its number or order"),
         "conjecture": ("the paper says (reading chosen to fit: a conjecture)", "its number or order"),
         "formula": ("the paper says (a formula)", "its number or order"),
     }.get(kind, ("the paper says", "its number or order"))

@@ -31,7 +31,13 @@ _PAPERS = {
     "DP-ADMM": (*dp_admm.EXPERIMENTS, theorems.DP_ADMM),
     "FedSPD-DP": (*_FEDSPD_DP, theorems.FEDSPD_DP),
     "Fed-PLT": (*fed_plt.EXPERIMENTS[:1], *fed_plt_tamuna.EXPERIMENTS, *fed_plt.EXPERIMENTS[1:], theorems.FED_PLT),
-    "FedEPM": (*fedepm.EXPERIMENTS[:3], *fedepm_share.EXPERIMENTS, *fedepm.EXPERIMENTS[3:], theorems.FEDEPM),
+    "FedEPM": (
+        *fedepm.EXPERIMENTS[:3],
+        *fedepm_share.EXPERIMENTS,
+        *fedepm.EXPERIMENTS[3:],
+        theorems.FEDEPM_PENALTY,
+        theorems.FEDEPM,
+    ),
     "ADMM sharing": (*admm_sharing.EXPERIMENTS, theorems.SHARING),
     "Proven comparison": comparison.EXPERIMENTS,
 }

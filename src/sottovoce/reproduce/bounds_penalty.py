@@ -1,0 +1,63 @@
+"""FedEPM's Theorem III.1, the exact penalty: measured on the small problem of `bounds.py`, and on that of section VII.
+
+λ* of (11) is the largest entry of any client's gradient at the optimum w* of (6). By the theorem w*, shared by all, is
+a stationary point of the penalised problem (7) for λ >= λ*.
+"""
+
+import numpy as np
+
+import sottovoce as sv
+from sottovoce.algorithms import FedEPM
+from sottovoce.algorithms.fedepm import elastic_mean
+from sottovoce.core import check
+from sottovoce.core.round import Checkpoint
+from sottovoce.problems.penalties import shrink
+from sottovoce.reproduce import fedepm_trials
+from sottovoce.reproduce.bounds import ETA, K0, as_rows, federation, minimiser, watched
+from sottovoce.reproduce.experiment import Columns
+
+SMOOTH = 0.25  # of f_i, and μ
+
+
+def exact(times: float, alpha: float, rounds: int) -> Columns:
+    """λ is so many `times` λ*. `fall`: by which share F of (7) falls from its value at w*, by alternating minimisation
+    that begins there. `distance`: how far FedEPM without noise, which begins at 0, ends from w*, as a share of |w*|.
+
+    All is convex, so F falls from w* if and only if it is no stationary point.
+    """
+    owned, objective = federation(), sv.Objective(sv.Logistic(), sv.NoPenalty())
+    rows = as_rows(owned, objective)
+    best = minimiser(rows, objective, SMOOTH)
+    star, least = float(np.abs(rows.gradient(best[None])).max()), float(rows.value(best[None]).sum())  # (11)
+    lam, ends = times * star, [0.0]
+    w, w_i = best[None], np.repeat(best[None], owned.n, axis=0)
+    for _ in range(rounds):
+        w_i = w + shrink(w_i - w, SMOOTH, rows.gradient(w_i), lam, SMOOTH + ETA)
+        w = elastic_mean(w_i, lam, ETA)
+    F = rows.value(w_i).sum() + lam * np.abs(w_i - w).sum() + ETA / 2 * ((w_i - w) ** 2).sum()  # (7)
+
+    def note(checkpoint: Checkpoint) -> None:
+        ends[0] = float(np.linalg.norm(checkpoint.server.w - best) / np.linalg.norm(best))
+
+    algorithm = sv.FedEPM(eta=ETA, lam=lam, mu=SMOOTH, c=1.0, alpha=alpha, k0=K0)
+    watched(algorithm, owned, objective, note, rounds=rounds, runs=1)
+    return {"star": star, "lam": lam, "fall": (least - F) / least, "distance": ends[0]}
+
+
+def section_vii(m: int, share: float, partitions: int) -> Columns:
+    """λ of section VII, and λ* of its problem on some partitions, at the optimum by Newton's method."""
+    stars = []
+    for seed in range(partitions):
+        owned = fedepm_trials.cut_at_random(m, seed)
+        objective = fedepm_trials.goal(owned)
+        rows, ridge = as_rows(owned, objective), objective.penalty.curvature
+        weight, w = np.repeat(1 / (m * owned.sizes), owned.sizes), np.zeros(owned.X.shape[1])
+        slope = np.full_like(w, np.inf)
+        for _ in range(12):
+            chance = 1 / (1 + np.exp(owned.y * (owned.X @ w)))
+            slope = ridge * w - (weight * owned.y * chance) @ owned.X
+            curved = (owned.X.T * (weight * chance * (1 - chance))) @ owned.X + ridge * np.eye(len(w))
+            w = w - np.linalg.solve(curved, slope)
+        check.require(bool(np.abs(slope).max() < 1e-12), "bounds", "the optimum was not found", slope)
+        stars.append(float(np.abs(rows.gradient(w[None]) + ridge * w).max()))  # (11)
+    return {"partition": np.arange(partitions), "star": stars, "lam": FedEPM.as_in_paper(m, share).threshold}
