@@ -203,7 +203,7 @@ def noise_for_shorter_columns(place: Any) -> None:
 
 def put(kind: Any) -> Any:
     def tamper(place: LocalClients) -> None:
-        place.door = kind(**{field.name: getattr(place.door, field.name) for field in fields(place.door)})
+        place.door = kind(**{field.name: getattr(place.door, field.name) for field in fields(place.door) if field.init})
 
     return tamper
 
