@@ -120,6 +120,7 @@ class Lagrangian(Watch):
         return {"alfv": alfv.sum(axis=-1)}
 
 
+# Like that of FedEPM in `fedepm_trials.py`. A method's name is in the key of its noise: another one, other numbers.
 class FromTheModel(FedSPDDP):
     """Not the paper's line 9: local steps start at the broadcast model, as FedAvg's do."""
 
