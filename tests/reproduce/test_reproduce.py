@@ -217,7 +217,7 @@ def epm(values: dict[str, list[float]], k0: float = 4.0) -> dict[str, list[Any]]
 )
 def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, fewest: bool) -> None:
     table = Table.of(epm({"FedEPM": ours, "SFedAvg": others, "SFedProx": [50.9, 51.1]}))
-    assert lowest("CR", "method", "FedEPM", each=("k0",), draw=fedepm.partition_of)(table).same is fewest
+    assert lowest("CR", "method", "FedEPM", each=("k0",), draw="partition")(table).same is fewest
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_the_fewest_rounds_are_fewer_between_partitions(ours: Any, others: Any, 
 def test_a_trend_is_one_between_partitions(last: Any, down: bool, up: bool) -> None:
     first, end = epm({"FedEPM": [29.9] * 10 + [30.1] * 10}), epm({"FedEPM": last}, k0=20.0)
     table = Table.of({name: first[name] + end[name] for name in first})
-    assert falls("CR", "k0", draw=fedepm.partition_of)(table).same is down
-    assert rises("CR", "k0", draw=fedepm.partition_of)(table).same is up
+    assert falls("CR", "k0", draw="partition")(table).same is down
+    assert rises("CR", "k0", draw="partition")(table).same is up
 
 
 def on_data_sets(levels: dict[str, list[float]]) -> Table:
@@ -244,7 +244,7 @@ def on_data_sets(levels: dict[str, list[float]]) -> Table:
 def test_differences_are_taken_on_the_same_data() -> None:
     """b is always one more than a, give or take 0.1, where data sets differ by ten."""
     table = on_data_sets({"a": [0.0, 10.0, 20.0, 30.0], "b": [1.0, 11.1, 21.0, 30.9]})
-    by_dataset: groups.Which = {"paired": lambda rows: rows["dataset"]}
+    by_dataset: groups.Which = {"paired": "dataset"}
     assert not lowest("y", "x", "a")(table).same
     assert lowest("y", "x", "a", **by_dataset)(table).same
     assert rises("y", "x", **by_dataset)(table).same
@@ -253,15 +253,15 @@ def test_differences_are_taken_on_the_same_data() -> None:
     errors = stats.norm.isf(student.pvalue)
     assert f"ends {errors:.1f} standard errors" in rises("y", "x", **by_dataset)(table).measured
     with pytest.raises(InvalidInput, match="no draw of the data in common"):
-        rises("y", "x", paired=lambda rows: np.arange(len(rows)))(table)
+        rises("y", "x", paired="row")(Table({**table.columns, "row": np.arange(len(table))}))
     once = Table.of({"x": ["a", "a", "b", "b"], "dataset": [0, 1, 1, 2], "y": [0.0, 1.0, 2.0, 3.0]})
     assert lowest("y", "x", "a", **by_dataset)(once).same is None  # one pair has no error that we know
     both = Table.of({**table.columns, "m": 1})
-    said = lowest("y", "x", "a", each=("m",), paired=lambda rows: rows["dataset"])(both).measured
+    said = lowest("y", "x", "a", each=("m",), paired="dataset")(both).measured
     assert said.startswith(f"m = 1: 15 against 16 of b ({errors:.1f}) (against whom it is least clear")
     one_more = on_data_sets({"a": [0.0, 10.0, 20.0, 30.0, 990.0], "b": [1.0, 11.1, 21.0, 30.9]})  # b was not run there
     both = Table.of({**one_more.columns, "m": 1})
-    assert lowest("y", "x", "a", each=("m",), paired=lambda rows: rows["dataset"])(both).measured == said
+    assert lowest("y", "x", "a", each=("m",), paired="dataset")(both).measured == said
 
 
 def test_a_rule_for_each_setting_holds_in_all() -> None:
@@ -281,14 +281,14 @@ def test_numbers_are_met_within_the_spread_between_data_sets() -> None:
         assert verdicts.meets("y", "x", numbers)(table).same is same
     assert verdicts.meets("y", "x", {"a": 3.9})(table).measured.startswith("2 (0 to 4) (")
     runs = Table.of({"x": 1.0, "dataset": [0, 0, 1, 1], "y": [0.0, 4.0, 1.9, 2.1]})  # on either, 2 on average
-    found = verdicts.meets("y", "x", {1.0: 2.1}, draw=lambda rows: rows["dataset"])(runs)
+    found = verdicts.meets("y", "x", {1.0: 2.1}, draw="dataset")(runs)
     assert found.measured.startswith("2 (2 to 2)")
     assert found.same is False
 
 
 def test_an_order_is_that_of_the_papers_numbers() -> None:
     table = on_data_sets({"a": [1.9, 2.0, 2.1], "b": [5.0, 5.1, 5.2], "c": [4.9, 5.1, 5.3]})
-    by_dataset: groups.Which = {"paired": lambda rows: rows["dataset"]}
+    by_dataset: groups.Which = {"paired": "dataset"}
     for numbers, same in (
         ({"a": 0.1, "b": 0.2, "c": 0.3}, True),
         ({"a": 0.1, "c": 0.2, "b": 0.3}, True),  # b and c cannot be told apart
@@ -328,7 +328,7 @@ def test_alike_is_judged_on_the_data_that_all_have() -> None:
     """a is like b on data sets 0 and 1; it alone was run on 2, where all is larger."""
     table = on_data_sets({"a": [1.0, 2.0, 9.0], "b": [1.0, 2.01]})
     assert not verdicts.alike("y", "x", 0.1)(table).same
-    assert verdicts.alike("y", "x", 0.1, paired=lambda rows: rows["dataset"])(table).same
+    assert verdicts.alike("y", "x", 0.1, paired="dataset")(table).same
 
 
 def test_levels() -> None:
@@ -446,11 +446,11 @@ def test_noise_is_added_with_the_best_rho() -> None:
 
 
 def test_runs_on_one_draw_are_one_trial() -> None:
-    table = Table.of({"x": [1, 1, 1, 1, 2], "y": [1.0, 3.0, 5.0, 7.0, 9.0]})
-    found = table.averaged("y", "x", draw=np.array([0, 0, 1, 1, 0]))
+    table = Table.of({"x": [1, 1, 1, 1, 2], "y": [1.0, 3.0, 5.0, 7.0, 9.0], "draw": [0, 0, 1, 1, 0]})
+    found = table.averaged("y", "x", "draw")
     assert found["x"].tolist() == [1, 1, 2]
     assert found["y"].tolist() == [2.0, 6.0, 9.0]
-    assert len(table.where(x=3).averaged("y", "x", draw=np.array([]))) == 0
+    assert len(table.where(x=3).averaged("y", "x", "draw")) == 0
 
 
 def test_tables() -> None:
@@ -479,7 +479,7 @@ def toy(values: tuple[int, ...] = (1, 2, 3), scale: float = 1.0) -> Experiment:
     return Experiment(
         "toy",
         "Figure 0: a line",
-        Sweep(work, every(x=values), every(x=values[:1]), {"scale": scale}, {"scale": scale}),
+        Sweep(work, every(x=values), every(x=values[:1]), {"scale": scale}),
         [
             Claim("y rises | with x", "rises", rises("y", "x", exact=True), "never", kind="formula"),
             Claim("y rises", "rises", rises("y", "x")),
@@ -604,7 +604,7 @@ def test_data_from_before_a_change_count_as_not_run(tmp_path: Path) -> None:
     sums_more = replace(toy(), summary=lambda table: str(table["z"]))
     assert "| Toy | 0 of 1 |" in page.text({"toy": sums_more}, tmp_path)
     assert "| Toy | 1 of 1 |" in page.text({"toy": toy()}, tmp_path)
-    no_rule = replace(toy(), claims=[Claim("y rises", "rises", rises("y", "x", paired=lambda rows: rows["y"]))])
+    no_rule = replace(toy(), claims=[Claim("y rises", "rises", rises("y", "x", paired="y"))])
     with pytest.raises(InvalidInput, match="no draw of the data in common"):  # no fault of the data
         page.text({"toy": no_rule}, tmp_path)
 
@@ -856,7 +856,7 @@ def test_no_number_in_a_reason_is_missing() -> None:
 def test_the_lowest_median_wins_on_most_draws(ours: list[float], errors: float | None) -> None:
     draws = list(range(20))
     rows = {"method": ["x"] * 20 + ["y"] * 20, "draw": draws * 2, "CR": [*ours, *[5.0] * 20], "m": 1}
-    which: Any = {"paired": lambda table: table["draw"], "each": ("m",)}
+    which: Any = {"paired": "draw", "each": ("m",)}
     found = verdicts.lowest_median("CR", "method", "x", **which)(Table.of(rows))
     assert (found.same, found.in_order) == (errors == 4.47, errors == 2.24)
     assert errors is None or f"({errors:.1f})" in found.measured

@@ -44,10 +44,6 @@ BEST_STEP = tuned("test_loss", "step", "method")
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # rows and labels for training, and for testing
 
 
-def _draw(table: Table) -> np.ndarray:
-    return table["draw"]
-
-
 # ------------------------------------------------------------------------------------------------------------- the data
 
 
@@ -170,7 +166,7 @@ def _convergence(data: str, figure: str, claims: tuple[Claim, ...]) -> Experimen
     return Experiment(
         f"admm-sharing-{_name(data)}",
         f"{figure}(a), {_shown(data)}: objective and test loss over epochs",
-        Sweep(trained, settings, few, {"data": data, "epochs": 30}, {"data": data, "epochs": 2}),
+        Sweep(trained, settings, few, {"data": data, "epochs": 30}, {"epochs": 2}),
         _counted(data, *claims),
         [
             Panel(y, "epoch", ("method", "step"), log="y", legend="ADMM: ρ/2L; SGD: step")
@@ -231,9 +227,7 @@ def few_epochs(most: int, within: float, of: Callable[[Table], Table] = lambda a
 
 def _epochs(table: Table) -> Table:
     """Of both methods, tuned: the epochs that each draw takes."""
-    found = [
-        (method, draw, epochs_needed(rows, NEAR)[0]) for (method, draw), rows in BEST_STEP(table).each("method", "draw")
-    ]
+    found = [(*key, epochs_needed(rows, NEAR)[0]) for key, rows in BEST_STEP(table).each("method", "draw")]
     return Table.of(dict(zip(("method", "draw", "epochs"), zip(*found, strict=True), strict=True)))
 
 
@@ -241,7 +235,7 @@ WIDE = (
     Claim(
         "on wide data ADMM sharing ends with a smaller test loss than SGD",
         "0.08 against 0.1 on gisette",
-        lowest("test_loss", "method", ADMM, of=BEST_STEP, paired=_draw),
+        lowest("test_loss", "method", ADMM, of=BEST_STEP, paired="draw"),
     ),
     Claim(
         "on wide data ADMM sharing converges in a few epochs",
@@ -251,7 +245,7 @@ WIDE = (
     Claim(
         "on wide data SGD takes more epochs",
         "many more; clearly more epochs to 5 %, as we read it",
-        highest("epochs", "method", SGD, of=_epochs, paired=_draw),
+        highest("epochs", "method", SGD, of=_epochs, paired="draw"),
     ),
 )
 NARROW = (
@@ -263,7 +257,7 @@ NARROW = (
     Claim(
         "ADMM sharing is slightly slower than SGD",
         "slightly slower; clearly more epochs to 5 %, as we read it",
-        highest("epochs", "method", ADMM, of=_epochs, paired=_draw),
+        highest("epochs", "method", ADMM, of=_epochs, paired="draw"),
     ),
 )
 A9A = _convergence("a9a", "Figure 1", NARROW)
@@ -285,11 +279,17 @@ FAST, FAST_RHO = ", ρ/2L = 0.01", 0.01  # to tell what is due to ρ
 
 
 def _lower(method: str, than: str) -> Rule:
-    return lowest("test_loss", "method", method, where={"method": [method, than]}, paired=_draw)
+    return lowest("test_loss", "method", method, where={"method": [method, than]}, paired="draw")
 
 
-def _moderate(level: float) -> tuple[Claim, ...]:
+def _claims(data: str) -> tuple[Claim, ...]:
+    level = MODERATE[data]
     return (
+        Claim(
+            "columns of others make the first party's model better",
+            "lower loss without noise than alone",
+            _lower(NO_NOISE, ALONE),
+        ),
         Claim(
             f"moderate noise (here σ = {level:g}) still leaves it better than alone",
             "lower loss",
@@ -300,17 +300,6 @@ def _moderate(level: float) -> tuple[Claim, ...]:
             "few; to 5 % after at most 10, as we read it",
             few_epochs(FEW, NEAR, method=NAMES[level]),
         ),
-    )
-
-
-def _claims(data: str) -> tuple[Claim, ...]:
-    return (
-        Claim(
-            "columns of others make the first party's model better",
-            "lower loss without noise than alone",
-            _lower(NO_NOISE, ALONE),
-        ),
-        *_moderate(MODERATE[data]),
         Claim("too much noise ruins the model", "higher loss than alone", _lower(ALONE, MUCH)),
     )
 
@@ -340,13 +329,7 @@ def noisy(method: str, level: float, draw: int, data: str, epochs: int, runs: in
 
 
 def _levels(draws: int, *levels: float, more: Mapping[str, float] = MappingProxyType({})) -> list[Setting]:
-    names = {
-        NO_NOISE: 0.0,
-        **{NAMES[level]: level for level in levels},
-        ALONE: 0.0,
-        ALL: 0.0,
-        **more,
-    }
+    names = {NO_NOISE: 0.0, **{NAMES[level]: level for level in levels}, ALONE: 0.0, ALL: 0.0, **more}
     return [{"method": name, "level": level, "draw": draw} for draw in range(draws) for name, level in names.items()]
 
 
@@ -373,7 +356,7 @@ def _noise(data: str, figure: str, claim: Claim, more: Mapping[str, float] = Map
     return Experiment(
         f"admm-sharing-noise-{_name(data)}",
         f"{figure}, {_shown(data)}: test loss under noise, and of models in one place",
-        Sweep(noisy, levels, _levels(1, LEVELS[0]), sizes, {**sizes, "epochs": 2, "runs": 1}),
+        Sweep(noisy, levels, _levels(1, LEVELS[0]), sizes, {"epochs": 2, "runs": 1}),
         _counted(data, *_claims(data), claim),
         [Panel("test_loss", "epoch", ("method",), {"method": [*SHOWN]}, log="y", grey=(ALONE, ALL), names=SIGMAS)],
         needs=() if data == LIKE_GISETTE else (data,),

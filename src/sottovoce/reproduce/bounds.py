@@ -5,9 +5,9 @@ the paper's constants, and the `share` of it that was measured. A theorem's assu
 made, and hold there. Claims and figures are in `theorems.py`; ADMM sharing is in `bounds_sharing.py`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,17 +17,16 @@ from sottovoce import solvers
 from sottovoce.algorithms import FedPLT
 from sottovoce.algorithms.fed_plt_rates import Contraction, contraction, in_mean
 from sottovoce.core import check
-from sottovoce.core.contract import Method
-from sottovoce.core.participation import Bernoulli, Everyone, KOfN, Participation
+from sottovoce.core.participation import Bernoulli, KOfN
 from sottovoce.core.plain import Json
 from sottovoce.core.round import Checkpoint
 from sottovoce.privacy import paper_noise
-from sottovoce.privacy.modes import Privacy
 from sottovoce.problems.rows import Rows
 from sottovoce.reproduce.experiment import Columns
 from sottovoce.reproduce.trials import watch
 
 DELTA = 1e-3
+SEEDED: Json = {"seed": 0, "engine": "numpy"}  # how all are run
 Weights = np.ndarray
 
 
@@ -43,11 +42,9 @@ def columns(rounds: Sequence[int], values: ArrayLike, bounds: ArrayLike, **more:
     """Of values (and `more` of them) of all runs in each of these rounds, and of one bound for each."""
     by_run = np.array(values, dtype=float).reshape(len(rounds), -1)
     runs = by_run.shape[1]
-    bound = np.repeat(np.asarray(bounds, dtype=float), runs)
-    found = {"round": np.repeat(rounds, runs), "run": np.tile(np.arange(runs), len(rounds)), "measured": by_run.ravel()}
-    return (
-        found | {"bound": bound, "share": by_run.ravel() / bound} | {name: np.ravel(one) for name, one in more.items()}
-    )
+    measured, bound = by_run.ravel(), np.repeat(np.asarray(bounds, dtype=float), runs)
+    found = {"round": np.repeat(rounds, runs), "run": np.tile(np.arange(runs), len(rounds)), "measured": measured}
+    return found | {"bound": bound, "share": measured / bound} | {name: np.ravel(one) for name, one in more.items()}
 
 
 def stacked(name: str, parts: Mapping[str, Columns]) -> Columns:
@@ -91,21 +88,6 @@ def minimiser(rows: Rows, objective: sv.Objective, smooth: float) -> Weights:
     return w
 
 
-def watched(
-    algorithm: Method,
-    owned: Any,
-    objective: sv.Objective,
-    note: Callable[[Checkpoint], None],
-    *,
-    rounds: int,
-    runs: int,
-    privacy: Privacy = sv.NoPrivacy(),  # noqa: B008 (frozen)
-    participation: Participation = Everyone(),  # noqa: B008 (frozen)
-) -> None:
-    options: Json = {"rounds": rounds, "runs": runs, "seed": 0, "engine": "numpy", "participation": participation}
-    watch(algorithm, owned, objective, privacy, note, **options)
-
-
 # -------------------------------------------------------------------------------------------- DP-ADMM, Theorems 3 and 4
 
 
@@ -145,7 +127,7 @@ def dp_admm(theorem: Literal[3, 4], rho: float, epsilon: float, rounds: int, run
             apart.append(np.linalg.norm(mean_i - mean, axis=-1).sum(axis=-1))
 
     algorithm = sv.DPADMM(rho=rho, c_w=c_w, theorem=theorem)
-    watched(algorithm, owned, objective, note, rounds=rounds, runs=runs, privacy=sv.Published(epsilon, DELTA))
+    watch(algorithm, owned, objective, sv.Published(epsilon, DELTA), note, rounds=rounds, runs=runs, **SEEDED)
     t = np.array(recorded, dtype=float)
     beta = rho * t / n * np.mean(apart, axis=1)
     left = np.array(gaps) + beta[:, None] * np.array(apart) - (n * beta**2 / (2 * rho * t))[:, None]
@@ -218,19 +200,16 @@ def fedspd_dp(
         x_0 = checkpoint.server.y.mean(axis=-2, keepdims=True)
 
     algorithm = sv.FedSPDDP(rho=rho, local_steps=q, client_rate=p, d_x=2 * RADIUS, d_lambda=2 * BETA, phi=0.0)
-    some: Json = {"privacy": sv.Published(epsilon, DELTA), "participation": KOfN(round(p * n))}
-    watched(algorithm, owned, objective, note, rounds=rounds, runs=runs, **some)
+    some: Json = {"rounds": rounds, "runs": runs, "participation": KOfN(round(p * n)), **SEEDED}
+    watch(algorithm, owned, objective, sv.Published(epsilon, DELTA), note, **some)
     check.require(duals <= BETA, "bounds", f"|λ_i| must stay below β = {BETA:g} (Assumption 3)", duals)
     main = n * 4 * RADIUS * np.sqrt(spread / (q * p * np.array(recorded)))  # (31)
     sides = {"last model": ("last", main + rest), "average model": ("average", main + rest)}  # (28)
     sides["average model, order"] = ("average", main)
-    return stacked(
-        "against",
-        {
-            side: columns(recorded, values[of], bound, apart=apart[of], away=away[of])
-            for side, (of, bound) in sides.items()
-        },
-    )
+    parts = {}
+    for side, (of, bound) in sides.items():
+        parts[side] = columns(recorded, values[of], bound, apart=apart[of], away=away[of])
+    return stacked("against", parts)
 
 
 def fedspd_dp_halved(local_steps: int, epsilon: float, rounds: int, runs: int, rho_times: float = 1.0) -> Columns:
@@ -260,9 +239,9 @@ PROPOSITIONS: Mapping[str, Json] = {  # with so few local steps that what they l
 }
 
 
-def printed(given: Contraction, rho: float, strong: float) -> np.ndarray:
-    """S as printed: 1/(λ̲ + 1/ρ) where it should be 1/(1 + ρλ̲)."""
-    return matrix(given, given.chi, 1 / (strong + 1 / rho))
+def printed(given: Contraction, rho: float, strong: float, chi: float | None = None) -> np.ndarray:
+    """S as printed: 1/(λ̲ + 1/ρ) where it should be 1/(1 + ρλ̲); with another χ, if one is given."""
+    return matrix(given, given.chi if chi is None else chi, 1 / (strong + 1 / rho))
 
 
 def matrix(given: Contraction, chi: float, moves: float) -> np.ndarray:
@@ -286,7 +265,7 @@ def fed_plt(proposition: str, length: float, rounds: int, runs: int) -> Columns:
     if setting.get("accelerated"):  # here χ is that of Lemma 7, which is printed wrong too
         lemma_7 = (1 + smooth / ridge) * (1 - np.sqrt(ridge / smooth)) ** steps
         forms |= {ONE_ONLY[0]: forms[AS_PRINTED], ONE_ONLY[1]: matrix(given, lemma_7, 1 / (1 + rho * ridge))}
-        forms[AS_PRINTED] = matrix(given, lemma_7, 1 / (ridge + 1 / rho))
+        forms[AS_PRINTED] = printed(given, rho, ridge, lemma_7)
     norms = {form: float(np.linalg.norm(one, 2)) for form, one in forms.items()}
     check.require(max(norms.values()) < 1, "bounds", "|S| must be below 1", norms)
     recorded, distances = some_rounds(rounds), []
@@ -297,8 +276,8 @@ def fed_plt(proposition: str, length: float, rounds: int, runs: int) -> Columns:
             distances.append(np.sqrt(np.square(away).sum(axis=(0, -2, -1))))
 
     algorithm = FedPLT(rho=rho, solver=solver, strong=ridge, smooth=smooth)
-    several = runs if tau or p < 1 else 1
-    watched(algorithm, owned, objective, note, rounds=rounds, runs=several, participation=Bernoulli(p))
+    some: Json = {"rounds": rounds, "runs": runs if tau or p < 1 else 1, "participation": Bernoulli(p), **SEEDED}
+    watch(algorithm, owned, objective, sv.NoPrivacy(), note, **some)
     start = np.sqrt(n * best @ best + (centre**2).sum())  # x_0 = z_0 = 0
     k, chi = np.array(recorded), given.chi ** (1 / steps)
     noise = tau * np.sqrt(10 * n * d * gamma) * (1 - given.chi) / (1 - chi)
@@ -362,5 +341,5 @@ def fedepm(epsilon: float, rounds: int, runs: int) -> Columns:
         w, w_before, w_i, before = checkpoint.server.w, w, new_i, now + added(k)
 
     privacy = sv.Published(epsilon) if epsilon else sv.NoPrivacy()
-    watched(algorithm, owned, objective, note, rounds=rounds, runs=runs, privacy=privacy)
+    watch(algorithm, owned, objective, privacy, note, rounds=rounds, runs=runs, **SEEDED)
     return columns(recorded, squares, falls, **more)

@@ -13,8 +13,9 @@ from sottovoce.core import check
 from sottovoce.core.round import Checkpoint
 from sottovoce.problems.penalties import shrink
 from sottovoce.reproduce import fedepm_trials
-from sottovoce.reproduce.bounds import ETA, K0, as_rows, federation, minimiser, watched
+from sottovoce.reproduce.bounds import ETA, K0, SEEDED, as_rows, federation, minimiser
 from sottovoce.reproduce.experiment import Columns
+from sottovoce.reproduce.trials import watch
 
 SMOOTH = 0.25  # of f_i, and μ
 
@@ -40,7 +41,7 @@ def exact(times: float, alpha: float, rounds: int) -> Columns:
         ends[0] = float(np.linalg.norm(checkpoint.server.w - best) / np.linalg.norm(best))
 
     algorithm = sv.FedEPM(eta=ETA, lam=lam, mu=SMOOTH, c=1.0, alpha=alpha, k0=K0)
-    watched(algorithm, owned, objective, note, rounds=rounds, runs=1)
+    watch(algorithm, owned, objective, sv.NoPrivacy(), note, rounds=rounds, runs=1, **SEEDED)
     return {"star": star, "lam": lam, "fall": (least - F) / least, "distance": ends[0]}
 
 

@@ -1,12 +1,15 @@
 """ADMM sharing, Theorems 1 and 2: the Lyapunov value V on small problems where they apply, next to its bound."""
 
+from typing import Any
+
 import numpy as np
 
 import sottovoce as sv
 from sottovoce.algorithms import ADMMSharing
 from sottovoce.core.round import Checkpoint
-from sottovoce.reproduce.bounds import columns, some_rounds, watched
+from sottovoce.reproduce.bounds import SEEDED, columns, some_rounds
 from sottovoce.reproduce.experiment import Columns
+from sottovoce.reproduce.trials import watch
 
 CASES = {  # number of parties, whether all have the same columns, weight of the proximal term, ρ
     "two parties, as printed": (2, False, 0.0, 2.0),
@@ -49,6 +52,7 @@ def sharing(case: str, rounds: int) -> Columns:
             last.append(now)
 
     objective = sv.Objective(sv.Squared(), sv.L2(ridge), scale="sum")
-    owned = sv.VerticalFederation.from_arrays(list(parts), y)
-    watched(ADMMSharing(rho=rho, proximal=proximal), owned, objective, note, rounds=rounds, runs=1)
+    owned: Any = sv.VerticalFederation.from_arrays(list(parts), y)
+    algorithm = ADMMSharing(rho=rho, proximal=proximal)
+    watch(algorithm, owned, objective, sv.NoPrivacy(), note, rounds=rounds, runs=1, **SEEDED)
     return columns(recorded, values, bounds, last=last)

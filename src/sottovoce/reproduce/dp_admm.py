@@ -96,9 +96,7 @@ def trial(
     return trained(algorithm, GOALS[norm], privacy, rounds, trials, **options)
 
 
-def _sizes(quick_rounds: int, **common: Any) -> tuple[Json, Json]:
-    """What full and quick cells have in common."""
-    return common, {**common, "rounds": quick_rounds, "every": quick_rounds, "trials": 8}
+QUICK = {"rounds": 20, "every": 20, "trials": 8}
 
 
 # --------------------------------------------------------------------------------------------- Figures 1 and 4: sources
@@ -123,7 +121,7 @@ def _sources(norm: str) -> Experiment:
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][0]}",
         f"Figure {FIGURES[norm][0]}: accuracy and number of data sources ({norm})",
-        Sweep(sources, numbers + draws, few, *_sizes(20, norm=norm)),
+        Sweep(sources, numbers + draws, few, {"norm": norm}, QUICK),
         [
             Claim(
                 "with more sources the model is less accurate",
@@ -139,18 +137,11 @@ def _sources(norm: str) -> Experiment:
             Claim(
                 "the non-private, centralised model is more accurate than that of a single source",
                 "the highest accuracy",
-                highest(ACCURACY, "method", ALL, where=one_place, paired=_draw),
+                highest(ACCURACY, "method", ALL, where=one_place, paired="draw"),
             ),
         ],
-        [
-            Panel(ACCURACY, lines=("clients",), where=first, references=_in_one_place(ACCURACY)),
-            Panel("objective", lines=("clients",), where=first, references=_in_one_place("objective")),
-        ],
+        [Panel(y, lines=("clients",), where=first, references=_in_one_place(y)) for y in (ACCURACY, "objective")],
     )
-
-
-def _draw(table: Table) -> np.ndarray:
-    return table["draw"]
 
 
 def _in_one_place(y: str) -> Callable[[Table], dict[str, float]]:
@@ -173,7 +164,9 @@ def _convergence(norm: str) -> Experiment:
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][1]}",
         f"Figure {FIGURES[norm][1]}: convergence over eps and delta ({norm})",
-        Sweep(trial, _varied(VALUES), _varied(few), *_sizes(20, norm=norm, watch=Averages, columns=("objective",))),
+        Sweep(
+            trial, _varied(VALUES), _varied(few), {"norm": norm, "watch": Averages, "columns": ("objective",)}, QUICK
+        ),
         [
             Claim(
                 f"a larger {word} converges better",
@@ -246,21 +239,18 @@ POOR = Claim(
 
 
 def _accuracy(norm: str) -> Experiment:
+    sizes: Json = {"norm": norm, "watch": OwnModels, "columns": (ACCURACY,), "every": 10}
     others, plain = RIVALS[norm], [{"method": "ADMM", "epsilon": 0.0, "delta": DELTA, "varied": "epsilon"}]
     by_epsilon = every(varied=("epsilon",), method=others, delta=(DELTA,), epsilon=VALUES["epsilon"])
     ours = [{"method": "DP-ADMM", **setting} for setting in _varied(VALUES) if setting != _varied(VALUES)[-1]]
     few = [setting for setting in ours + by_epsilon if setting["epsilon"] == 0.1 and setting["delta"] == DELTA]
     shown = {"where": {"varied": "epsilon", "epsilon": [0.0, 0.1]}, "title": "eps = 0.1"}
     by_eps = {"varied": "epsilon", "method": ["DP-ADMM", *others]}
+    ends: Json = {"where": by_eps, "title": "at the end", "xlabel": "eps", "at_end": True, "lines": ("method",)}
     return Experiment(
         f"dp-admm-figure-{FIGURES[norm][2]}",
         f"Figure {FIGURES[norm][2]}: loss and error against other methods ({norm})",
-        Sweep(
-            trial,
-            [*plain, *ours, *by_epsilon],
-            [*plain, *few],
-            *_sizes(4, norm=norm, watch=OwnModels, columns=(ACCURACY,), every=10),
-        ),
+        Sweep(trial, [*plain, *ours, *by_epsilon], [*plain, *few], sizes, QUICK | {"rounds": 4, "every": 4}),
         [
             *(claim for epsilon in VALUES["epsilon"] for claim in _beats(epsilon, others)),
             *([POOR] if "PVP" in others else []),
@@ -273,11 +263,8 @@ def _accuracy(norm: str) -> Experiment:
             Panel("empirical_loss", lines=("method",), log="y", **shown),
             Panel(ACCURACY, lines=("method",), ylabel="test accuracy, global model", **shown),
             Panel(OWN, lines=("method",), ylabel="test accuracy, clients' own models", **shown),
-            Panel("empirical_loss", "epsilon", ("method",), by_eps, "at the end", "eps", at_end=True, log="xy"),
-            *(
-                Panel(y, "epsilon", ("method",), by_eps, "at the end", "eps", at_end=True, log="x")
-                for y in (ACCURACY, OWN)
-            ),
+            Panel("empirical_loss", "epsilon", log="xy", **ends),
+            *(Panel(y, "epsilon", log="x", **ends) for y in (ACCURACY, OWN)),
         ],
     )
 
@@ -289,11 +276,11 @@ def _speed(norm: str) -> Experiment:
     methods = ("ADMM", "DP-ADMM", *RIVALS[norm])
     settings, few = every(method=methods, draw=(0, 1, 2)), every(method=methods, draw=(0,))
     sizes: Json = {"norm": norm, "rounds": 10, "trials": 2, "every": 2, "watch": OwnLoss, "columns": (ACCURACY,)}
-    lowest_after = partial(lowest, "empirical_loss", "method", paired=_draw)
+    lowest_after = partial(lowest, "empirical_loss", "method", paired="draw")
     return Experiment(
         f"dp-admm-speed-{norm}",
         f"Figure {FIGURES[norm][2]}: the first ten rounds ({norm})",
-        Sweep(trial, settings, few, sizes, sizes | {"rounds": 2}),
+        Sweep(trial, settings, few, sizes, {"rounds": 2}),
         [
             Claim("ADMM without noise converges fastest", "lowest loss, here after 10 rounds", lowest_after("ADMM")),
             Claim(
@@ -331,6 +318,7 @@ TIMES = {  # ADMM, PVP and DVP as multiples of DP-ADMM, for each eps
     0.1: (67.242 / 5.218, 79.013 / 5.218, 69.855 / 5.218),
 }
 SLOW = ("ADMM", "PVP", "DVP")
+BY_METHOD = {name: {epsilon: row[at] for epsilon, row in TIMES.items()} for at, name in enumerate(SLOW)}
 PAPERS_TIMES = {(epsilon, name): one for epsilon, row in TIMES.items() for name, one in zip(SLOW, row, strict=True)}
 
 
@@ -363,15 +351,6 @@ TABLE_II = Experiment(
             near("times_admm", "epsilon", {eps: row[1] / row[0] for eps, row in TIMES.items()}, 1.25, of=_of_admm),
         ),
     ],
-    [
-        Panel(
-            "times_dp_admm",
-            "epsilon",
-            ("method",),
-            log="xy",
-            ylabel="time, DP-ADMM = 1",
-            paper={name: {epsilon: row[at] for epsilon, row in TIMES.items()} for at, name in enumerate(SLOW)},
-        )
-    ],
+    [Panel("times_dp_admm", "epsilon", ("method",), log="xy", ylabel="time, DP-ADMM = 1", paper=BY_METHOD)],
 )
 EXPERIMENTS = (*(make(norm) for norm in ("l1", "l2") for make in (_sources, _convergence, _accuracy, _speed)), TABLE_II)

@@ -65,16 +65,12 @@ class Table:
         for key in dict.fromkeys(keys):
             yield key, self.rows(np.array([other == key for other in keys]))
 
-    def averaged(self, y: str | Sequence[str], *names: str, draw: np.ndarray) -> "Table":
-        """One row with the mean of `y` (or of several columns) for each of the named columns' values and each draw of
-        the data: runs on the same draw are not independent."""
-        groups = list(Table({**self.columns, "draw": draw}).each(*names, "draw"))
-        columns = {name: [key[at] for key, _ in groups] for at, name in enumerate((*names, "draw"))}
-        of = (y,) if isinstance(y, str) else y
+    def averaged(self, y: str | Sequence[str], *names: str) -> "Table":
+        """One row with the mean of `y` (or of several columns) for each combination of the named columns' values: one
+        of them tells the draw of the data, as runs on the same draw are not independent."""
+        groups, of = list(self.each(*names)), (y,) if isinstance(y, str) else y
+        columns = {name: [key[at] for key, _ in groups] for at, name in enumerate(names)}
         return Table.of({**columns, **{name: [np.mean(rows[name]) for _, rows in groups] for name in of}})
-
-
-Draw = Callable[[Table], np.ndarray]  # which draw of the data each row was run on
 
 
 @dataclass(frozen=True)
@@ -103,20 +99,22 @@ def every(**columns: Iterable[Value]) -> list[dict[str, Value]]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The cells of one function: one for each setting; with `quick` fewer settings and smaller sizes.
+    """The cells of one function: one for each setting; with `quick` fewer settings (None: the same) and smaller sizes.
 
-    `sizes` and `quick_sizes` are what all cells have in common: trials, rounds, and options that are no columns.
+    `sizes` are what all cells have in common: trials, rounds, and options that are no columns. `quick_sizes` are those
+    of them that are others in quick cells.
     """
 
     work: Callable[..., Columns]
     settings: Sequence[Setting]
-    quick: Sequence[Setting]
+    quick: Sequence[Setting] | None = None
     sizes: Json = field(default_factory=dict)
     quick_sizes: Json = field(default_factory=dict)
     alone: bool = False
 
     def __call__(self, quick: bool) -> list[Cell]:
-        settings, sizes = (self.quick, self.quick_sizes) if quick else (self.settings, self.sizes)
+        settings = self.quick if quick and self.quick is not None else self.settings
+        sizes = self.sizes | self.quick_sizes if quick else self.sizes
         return [Cell(setting, self.work, sizes, self.alone) for setting in settings]
 
 
@@ -177,7 +175,7 @@ class Panel:
     log: Literal["", "x", "y", "xy"] = ""
     kind: Literal["line", "box"] = "line"
     references: Callable[[Table], Mapping[str, float]] = lambda table: {}  # the whole table -> levels to draw
-    draw: Draw | None = None  # whose rows are averaged first, see `Table.averaged`
+    draw: str = ""  # a column: the draw of the data, whose rows are averaged first
     paper: Mapping[Any, Any] = field(default_factory=dict)  # x -> y where it prints numbers; or line -> such a mapping
     grey: Sequence[str] = ()  # labels of lines to compare others with
     cut: str = ""  # a column: 1 in runs that were stopped before their end, so that `y` is only a lower bound

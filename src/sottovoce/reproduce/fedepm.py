@@ -15,24 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.core.plain import Json
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce.experiment import Cell, Claim, Experiment, Kind, Panel, Setting, Sweep, Table, every
-from sottovoce.reproduce.fedepm_trials import (
-    METHODS,
-    PLAIN,
-    PRINTED_MU,
-    UNLIMITED,
-    local_time,
-    run,
-)
+from sottovoce.reproduce.fedepm_trials import METHODS, PLAIN, PRINTED_MU, UNLIMITED, local_time, run
 from sottovoce.reproduce.verdicts import Rule, alike, falls, highest, lowest, lowest_median, near, rises
 
 FITTED: Kind = "conjecture"  # claims about FedEPM's own runs: its step is μ/d_i because the paper's figures need it
 TRIALS, RIVALS_TRIALS, FEW = 100, 20, 10  # of FedEPM; of others, which cost far more; in Figure 2 and Table I
-
-
-def partition_of(table: Table) -> np.ndarray:
-    return table["partition"]
 
 
 def trials_of(table: Table) -> str:
@@ -68,7 +58,6 @@ def timed(table: Table) -> Table:
 
 
 AXES = {name: (value,) for name, value in PLAIN.items()}
-TRACE = {"trace": True}
 FIGURE_2 = Experiment(
     "fedepm-figure-2",
     "Figure 2: objective over communication rounds",
@@ -76,14 +65,14 @@ FIGURE_2 = Experiment(
         run,
         every(**AXES | {"m": (50, 100), "k0": (4, 12, 20)}, method=METHODS),
         every(**AXES | {"m": (50,), "k0": (4,)}, method=METHODS),
-        {"partitions": FEW, "last": 60, **TRACE},
-        {"partitions": 4, "last": 10, **TRACE},
+        {"partitions": FEW, "last": 60, "trace": True},
+        {"partitions": 4, "last": 10},
     ),
     [
         Claim(
             "FedEPM declines the fastest",
             "FedEPM lowest (after 10 rounds)",
-            lowest("objective", "method", "FedEPM", where={"round": 10.0}, each=("m", "k0"), paired=partition_of),
+            lowest("objective", "method", "FedEPM", where={"round": 10.0}, each=("m", "k0"), paired="partition"),
             robust=True,
             kind=FITTED,
         ),
@@ -135,18 +124,21 @@ def over(quick: bool, name: str, numbers: Sequence[int] = (50,), **others: Seque
     settings = every(**axes | {name: values}, method=METHODS)
     for method, tried in others.items():
         settings += every(**axes | {name: tried[:2] if quick else tried}, method=(method,))
-    sizes = {
-        "values": (*values, *ALSO_TIMED.get(name, ())),
-        "rounds": 4 if quick else 9,
-        "partitions": 2 if quick else RIVALS_TRIALS,
-    }
-    times = [Cell({"m": m, "varied": name}, local_time, sizes, alone=True) for m in axes["m"]]
-    return [_cell(setting, quick) for setting in settings] + times
+    sizes = {"values": (*values, *ALSO_TIMED.get(name, ())), "rounds": 9, "partitions": RIVALS_TRIALS}
+    to_time = every(m=axes["m"], varied=(name,))
+    times = Sweep(local_time, to_time, None, sizes, {"rounds": 4, "partitions": 2}, alone=True)
+    return [_cell(setting, quick) for setting in settings] + times(quick)
 
 
 def judged(rule: Any, y: str, *arguments: Any, **which: Any) -> Rule:
     """The rule on the rows that have `y`, partition by partition."""
-    return rule(y, *arguments, of=OF[y], paired=partition_of, **which)
+    return rule(y, *arguments, of=OF[y], paired="partition", **which)
+
+
+def drawn(y: str, x: str, xlabel: str, **options: Any) -> Panel:
+    """`y` of each method over `x`; rounds and time on a logarithmic axis, with marks where runs were cut."""
+    more: Json = {"log": "y", "cut": "cut"} if y in MEASURES else {}
+    return Panel(y, x, ("method",), xlabel=xlabel, ylabel=LABELS[y], of=OF[y], **more, **options)
 
 
 EACH = {method: method for method in METHODS}
@@ -184,18 +176,9 @@ def _ends(table: Table) -> str:
     """How runs with the fewest local steps end, and where."""
     rows = []
     for (m, k0, method), part in runs_of(table).where(k0=FEWEST).each("m", "k0", "method"):
-        of, ended = len(part), [int(np.sum(part[name])) for name in ("risen", "cut")]
+        ended = [f"{int(np.sum(part[name]))} of {len(part)}" for name in ("risen", "cut")]
         levels = f"{np.min(part['objective']):.4f} to {np.max(part['objective']):.4f}"
-        rows.append(
-            [
-                f"{m:g}",
-                f"{k0:g}",
-                str(method),
-                *(f"{count} of {of}" for count in ended),
-                f"{np.mean(part['CR']):.0f}",
-                levels,
-            ]
-        )
+        rows.append([f"{m:g}", f"{k0:g}", str(method), *ended, f"{np.mean(part['CR']):.0f}", levels])
     headings = ["m", "k0", "method", "ended as f and its gradient rose", "cut after 500 rounds", "CR", "f/m at the end"]
     limit = f"{UNLIMITED}: no stop as f and its gradient rise, {SIZES[UNLIMITED]['last']} rounds"
     return f"{costs(table)}\nHow runs end with k0 = 4 and 8 ({limit}):\n\n{markdown_table(headings, rows)}\n"
@@ -227,15 +210,12 @@ FIGURE_3 = Experiment(
         ),
     ],
     [
-        Panel(
-            y, "k0", ("method",), {"m": m, **THREE}, f"m = {m}", "$k_0$", LABELS[y], log="y", draw=partition_of,
-            cut="cut", early="risen", of=OF[y],
-        )
+        drawn(y, "k0", "$k_0$", where={"m": m, **THREE}, title=f"m = {m}", draw="partition", early="risen")
         for m in (50, 100)
         for y in MEASURES
     ],
     summary=_ends,
-)  # fmt: skip
+)
 FIGURE_5 = Experiment(
     "fedepm-figure-5",
     "Figure 5: rounds, time and signal-to-noise ratio over eps",
@@ -257,15 +237,9 @@ FIGURE_5 = Experiment(
         ),
         *best(("epsilon",), " at every eps"),
     ],
-    [
-        Panel(
-            y, "epsilon", ("method",), xlabel="ε", ylabel=LABELS[y], kind="box", log="" if y == "SNR" else "y",
-            cut="" if y == "SNR" else "cut", of=OF[y],
-        )
-        for y in LABELS
-    ],
+    [drawn(y, "epsilon", "ε", kind="box") for y in LABELS],
     summary=costs,
-)  # fmt: skip
+)
 
 # ------------------------------------------------------------------------------------------------------------- Table I
 
@@ -288,18 +262,17 @@ def _ratios(method: str) -> dict[tuple[int, int], float]:
 
 
 def _longer(method: str) -> list[Claim]:
-    ratios, where = _ratios(method), {"method": method}
-    pair = {"method": [method, "FedEPM"]}
+    ratios, pair = _ratios(method), {"method": [method, "FedEPM"]}
     return [
         Claim(
             f"{method} takes longer in a round than FedEPM",
             "FedEPM lowest",
-            lowest("milliseconds", "method", "FedEPM", where=pair, each=("m", "k0"), paired=partition_of),
+            lowest("milliseconds", "method", "FedEPM", where=pair, each=("m", "k0"), paired="partition"),
         ),
         Claim(
             f"by so many times ({method})",
             f"{min(ratios.values()):.1f} to {max(ratios.values()):.1f} times; to a factor of 2, as we read it",
-            near("times_fedepm", ("m", "k0"), ratios, 2.0, where=where, draw=partition_of),
+            near("times_fedepm", ("m", "k0"), ratios, 2.0, where={"method": method}, draw="partition"),
         ),
     ]
 
@@ -320,7 +293,7 @@ TABLE_I = Experiment(
         Claim(
             "SFedProx takes the longest in a round",
             "SFedProx highest",
-            highest("milliseconds", "method", "SFedProx", each=("m", "k0"), paired=partition_of),
+            highest("milliseconds", "method", "SFedProx", each=("m", "k0"), paired="partition"),
         ),
         *(
             replace(claim, kind="measured")  # what a round takes does not depend on how long the steps are
@@ -331,18 +304,12 @@ TABLE_I = Experiment(
     ],
     [
         Panel(
-            "times_fedepm",
-            "k0",
-            ("method",),
-            {"m": m, "method": list(RIVALS)},
-            f"m = {m}",
-            "$k_0$",
-            "time of a round, FedEPM = 1",
+            "times_fedepm", "k0", ("method",), where={"m": m, "method": list(RIVALS)}, draw="partition",
+            title=f"m = {m}", xlabel="$k_0$", ylabel="time of a round, FedEPM = 1",
             paper={name: {k: ratio for (n, k), ratio in _ratios(name).items() if n == m} for name in RIVALS},
-            draw=partition_of,
         )
         for m in (50, 128)
     ],
     summary=trials_of,
-)
+)  # fmt: skip
 EXPERIMENTS = (FIGURE_2, FIGURE_3, TABLE_I, FIGURE_5)

@@ -5,23 +5,24 @@ its rounds fall with ρ as they do; and the rivals with the other mean that the 
 """
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from sottovoce.report.tables import markdown_table
 from sottovoce.reproduce import fedepm
-from sottovoce.reproduce.experiment import Claim, Experiment, Finding, Panel, Sweep, Table, every
+from sottovoce.reproduce.experiment import Claim, Experiment, Finding, Sweep, Table, every
 from sottovoce.reproduce.fedepm_trials import AS_PRINTED, FIXED, FRESH, METHODS, MOST, RESET, local_time, run
 from sottovoce.reproduce.groups import means
 from sottovoce.reproduce.verdicts import alike, falls, rises
 
 CHANGED, SHARES = (FIXED, FRESH, RESET), fedepm.VALUES["share"]
-Words = tuple[Any, ...]  # what `trends` is told
-FEWER: Words = ("more clients a round, fewer rounds", "CR falls with rho", falls, "CR", "share")
-LONGER: Words = ("more clients a round, more time", "TCT rises with rho", rises, "TCT", "share")
-SLIGHTLY: Words = (
-    "but only slightly fewer", "slightly; by less than a factor of 2, as we read it", alike, "CR", "share", 1.0, True,
+FEWER = partial(fedepm.trends, "more clients a round, fewer rounds", "CR falls with rho", falls, "CR", "share")
+LONGER = partial(fedepm.trends, "more clients a round, more time", "TCT rises with rho", rises, "TCT", "share")
+_drawn = partial(fedepm.drawn, x="share", xlabel="share of clients ρ")
+SLIGHTLY = partial(
+    fedepm.trends, "but only slightly fewer", "slightly; by less than a factor of 2, as we read it", alike, "CR",
+    "share", within=1.0, relative=True,
 )  # fmt: skip
 
 
@@ -46,21 +47,14 @@ FIGURE_4 = Experiment(
     [
         *(  # of the rivals with the mean (34): below
             claim if claim.kind == fedepm.FITTED else replace(claim, says=f"{claim.says}, mean of IV-C")
-            for words in (FEWER, LONGER)
-            for claim in fedepm.trends(*words)
+            for claim in (*FEWER(), *LONGER())
         ),
-        *fedepm.trends(*SLIGHTLY, methods={"FedEPM": "FedEPM"}),
+        *SLIGHTLY(methods={"FedEPM": "FedEPM"}),
         *fedepm.best(("share",), medians=True),
     ],
-    [
-        Panel(
-            y, "share", ("method",), fedepm.THREE, "", "share of clients ρ", fedepm.LABELS[y], "y", "box", cut="cut",
-            of=fedepm.OF[y],
-        )
-        for y in fedepm.MEASURES
-    ],
+    [_drawn(y, where=fedepm.THREE, kind="box") for y in fedepm.MEASURES],
     summary=_by_share,
-)  # fmt: skip
+)
 
 # ---------------------------------------------------------------------------------------- the rivals' mean as printed
 
@@ -68,13 +62,11 @@ AS_IN_34 = {method: f"{method}, {AS_PRINTED}" for method in fedepm.RIVALS}
 _ALL = ("FedEPM", *AS_IN_34.values())
 _IN_34 = every(**fedepm.AXES | {"m": (50,), "share": SHARES}, method=_ALL)
 _RUNS = Sweep(run, _IN_34, _IN_34[:6], {"partitions": 4, "last": 6000}, {"partitions": 2, "last": 4})  # none is cut
-_TIMED = every(m=(50,), varied=("share",))
 _TIMES = Sweep(
     local_time,
-    _TIMED,
-    _TIMED,
-    {"values": SHARES, "rounds": 9, "partitions": 4, "methods": _ALL},
-    {"values": SHARES[:2], "rounds": 4, "partitions": 2, "methods": _ALL},
+    every(m=(50,), varied=("share",)),
+    sizes={"values": SHARES, "rounds": 9, "partitions": 4, "methods": _ALL},
+    quick_sizes={"values": SHARES[:2], "rounds": 4, "partitions": 2},
     alone=True,
 )
 
@@ -88,19 +80,13 @@ def _cut(claim: Claim) -> Claim:
     return replace(claim, says=f"{claim.says}, cut after {MOST} rounds", measure=measure, kind="ours")
 
 
-_CLAIMS = [claim for words in (FEWER, SLIGHTLY, LONGER) for claim in fedepm.trends(*words, methods=AS_IN_34)]
+_CLAIMS = [claim for ask in (FEWER, SLIGHTLY, LONGER) for claim in ask(methods=AS_IN_34)]
 OF_34 = Experiment(
     "fedepm-mean",
     "Figure 4: rounds and time of the rivals with their mean (34)",
     lambda quick: [*_RUNS(quick), *_TIMES(quick)],
     [*_CLAIMS, *fedepm.best(("share",), " (rivals with (34))", methods=_ALL), *map(_cut, _CLAIMS[2:])],
-    [
-        Panel(
-            y, "share", ("method",), {"method": _ALL}, "", "share of clients ρ", fedepm.LABELS[y], "y",
-            cut="cut", of=fedepm.OF[y],
-        )
-        for y in fedepm.MEASURES
-    ],
+    [_drawn(y, where={"method": _ALL}) for y in fedepm.MEASURES],
     summary=lambda table: fedepm.trials_of(fedepm.runs_of(table)),
-)  # fmt: skip
+)
 EXPERIMENTS = (FIGURE_4, OF_34)

@@ -11,7 +11,7 @@ trials. Two readings are run in all figures:
 Both were chosen because they fit, so that all that holds in them is a conjecture about what the authors did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -120,6 +120,7 @@ class Lagrangian(Watch):
         return {"alfv": alfv.sum(axis=-1)}
 
 
+# Like that of FedEPM in `fedepm_trials.py`. A method's name is in the key of its noise: another one, other numbers.
 class FromTheModel(FedSPDDP):
     """Not the paper's line 9: local steps start at the broadcast model, as FedAvg's do."""
 
@@ -135,7 +136,13 @@ class NoTerm(FedSPDDP):
         return super().inverse_step(replace(site, claim=None))
 
 
-KINDS = {FROM_THE_MODEL: FromTheModel, NO_TERM: NoTerm}
+CHANGED: Mapping[str, Json] = {  # what is not as in the other readings
+    FROM_THE_MODEL: {"kind": FromTheModel},
+    NO_TERM: {"kind": NoTerm},
+    SUMMED: {"goal": replace(GOAL, scale="sum"), "bound": {"assume": BOUND / SIZE}},
+    HEAVIER: {"goal": replace(GOAL, penalty=sv.L1(CLIENTS * L1))},
+    CLIPPED: {"bound": {"clip": BOUND}},
+}
 
 
 def fedspd(K: int, Q: int, kind: type[FedSPDDP] = FedSPDDP) -> FedSPDDP:
@@ -146,14 +153,11 @@ def trial(
     reading: str, rounds: int, trials: int, total: float = 1.0, K: int = 20, Q: int = 5, kind: type[FedSPDDP] = FedSPDDP
 ) -> Columns:
     """Trials in the paper's setting, with `total` as the total privacy loss that it claims."""
-    rows = data(reading)
-    method = fedspd(K, Q, KINDS.get(reading, kind))
-    goal, G = (replace(GOAL, scale="sum"), BOUND / SIZE) if reading == SUMMED else (GOAL, BOUND)
-    goal = replace(GOAL, penalty=sv.L1(CLIENTS * L1)) if reading == HEAVIER else goal
-    bound: Json = {"clip" if reading == CLIPPED else "assume": G}
+    used: Json = {"kind": kind, "goal": GOAL, "bound": {"assume": BOUND}} | CHANGED.get(reading, {})
+    rows, method = data(reading), fedspd(K, Q, used["kind"])
     epsilon = method.epsilon_of_round(total, ROUNDS, rows[0].sizes)  # (36)
     options: Json = {"participation": KOfN(K), "watch": Lagrangian, "columns": (ACCURACY,), "data": rows, "at_once": 4}
-    found = trained(method, goal, sv.Published(epsilon, DELTA, **bound), rounds, trials, **options)
+    found = trained(method, used["goal"], sv.Published(epsilon, DELTA, **used["bound"]), rounds, trials, **options)
     return {**found, "epsilon": epsilon}
 
 
@@ -172,22 +176,25 @@ def both(
     return [Claim(f"{says} ({reading})", paper, measure(reading), kind=kind) for reading in BOTH]
 
 
+def curves(by: str, note: str = "", **where: Value) -> list[Panel]:
+    """Accuracy and ALFV over the rounds, in both readings."""
+    return [
+        Panel(y, lines=(by,), where={"reading": reading, **where}, title=reading + note, ylabel=label)
+        for reading in BOTH
+        for y, label in ((ACCURACY, "test accuracy"), ("alfv", "ALFV"))
+    ]
+
+
 def _figure(
-    number: int, by: str, shows: str, values: Sequence[Value], claims: Sequence[Claim], sizes: Json, **fixed: float
+    number: int, by: str, shows: str, values: Sequence[Value], claims: Sequence[Claim], **fixed: float
 ) -> Experiment:
-    few = (values[0], values[-1])
+    settings, few = (every(reading=BOTH, **{by: tried}) for tried in (values, (values[0], values[-1])))
     return Experiment(
         f"fedspd-dp-figure-{number}",
         f"Figure {number}: accuracy and ALFV for four {shows}",
-        Sweep(
-            trial, every(reading=BOTH, **{by: values}), every(reading=BOTH, **{by: few}), sizes | fixed, QUICK | fixed
-        ),
+        Sweep(trial, settings, few, FULL | fixed, QUICK),
         claims,
-        [
-            Panel(y, lines=(by,), where={"reading": reading}, title=reading, ylabel=label, xlabel="round")
-            for reading in BOTH
-            for y, label in ((ACCURACY, "test accuracy"), ("alfv", "ALFV"))
-        ],
+        curves(by),
     )
 
 
@@ -200,8 +207,7 @@ FIGURE_2 = _figure(
         *both("a larger total privacy loss gives a better accuracy", "rises", rises, ACCURACY, "total"),
         *both("ALFV decreases over the rounds", "decreases", declines, "alfv", each=("total",)),
     ],
-    FULL,
-)  # fmt: skip
+)
 
 
 def _speed(y: str, name: str, rule: Any, best: Any) -> list[Claim]:
@@ -221,7 +227,6 @@ FIGURE_3 = _figure(
     "numbers of clients a round",
     (10, 20, 50, 100),
     [*_speed(ACCURACY, "the accuracy", rises, highest), *_speed("alfv", "ALFV", falls, lowest)],
-    FULL,
 )
 
 
@@ -253,7 +258,6 @@ FIGURE_4 = _figure(
             "falls with Q (to 0.98 of the least accuracy at the end)", falls, "rounds", "Q", of=_rounds_needed,
         ),
     ],
-    FULL,
     total=3.0,
     K=10,
 )  # fmt: skip
@@ -275,12 +279,13 @@ def _readings(table: Table) -> str:
     return f"Test accuracy after 100 rounds:\n\n{markdown_table(headings, rows)}\n"
 
 
+_OTHERS = [name for name in READINGS if name not in BOTH]
 READINGS_TRIED = Experiment(
     "fedspd-dp-readings",
     "Figure 2 in other readings: what is normalised, and what the text does not have",
     Sweep(
         trial,
-        every(reading=[name for name in READINGS if name not in BOTH], total=(0.5, 10.0)),
+        every(reading=_OTHERS, total=(0.5, 10.0)),
         every(reading=("columns to [0, 1]", FROM_THE_MODEL), total=(0.5, 10.0)),
         FEWER,
         QUICK,
@@ -292,13 +297,12 @@ READINGS_TRIED = Experiment(
             rises(ACCURACY, "total", where={"reading": reading}),
             kind="ours",
         )
-        for reading in READINGS
-        if reading not in BOTH
+        for reading in _OTHERS
     ],
     [
         Panel(
-            ACCURACY, "total", ("reading",), {"reading": shown}, title, "claimed total ε", "last accuracy", log="x",
-            at_end=True, marks=True,
+            ACCURACY, "total", ("reading",), {"reading": shown}, title, log="x", at_end=True, marks=True,
+            xlabel="claimed total ε", ylabel="last accuracy",
         )
         for title, shown in (
             ("what is normalised", [name for name in READINGS if not name.startswith(FITTED) and name != LITERAL]),

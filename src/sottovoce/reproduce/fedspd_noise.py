@@ -28,6 +28,7 @@ from sottovoce.reproduce.fedspd_dp import (
     L1,
     QUICK,
     both,
+    curves,
     data,
     trial,
 )
@@ -101,11 +102,7 @@ WITHOUT_NOISE = Experiment(
             kind="ours",
         ),
     ],
-    [
-        Panel(y, lines=("Q",), where={"figure": 4, "reading": reading}, title=f"{reading}, no noise", ylabel=label)
-        for reading in BOTH
-        for y, label in ((ACCURACY, "test accuracy"), ("alfv", "ALFV"))
-    ],
+    curves("Q", ", no noise", figure=4),
     summary=_shown,
 )  # fmt: skip
 
@@ -184,14 +181,8 @@ LONGER = Experiment(
     lambda quick: [*_LONGER(quick), *_REFERENCES(quick)],
     both(
         "without noise, and with the steps (35), the model keeps the direction of the first gradient",
-        "alike in accuracy; to 0.005, as we read it",
-        alike,
-        ACCURACY,
-        "method",
-        0.005,
-        where={"method": [SHORT, DIRECTION], "times": [1.0, 0.0]},
-        kind="ours",
-        exact=True,
+        "alike in accuracy; to 0.005, as we read it", alike, ACCURACY, "method", 0.005,
+        where={"method": [SHORT, DIRECTION], "times": [1.0, 0.0]}, kind="ours", exact=True,
     ),
     [
         Panel(
@@ -209,5 +200,5 @@ LONGER = Experiment(
         for reading in BOTH
     ],
     summary=_lengths,
-)
+)  # fmt: skip
 EXPERIMENTS = (WITHOUT_NOISE, LONGER)

@@ -38,17 +38,7 @@ from sottovoce.core.check import Positive, Whole
 from sottovoce.core.contract import Method, Mode, Nothing, Site
 from sottovoce.core.participation import KOfN
 from sottovoce.core.plain import Json
-from sottovoce.reproduce.experiment import (
-    Claim,
-    Columns,
-    Experiment,
-    Finding,
-    Panel,
-    Sweep,
-    Table,
-    Value,
-    every,
-)
+from sottovoce.reproduce.experiment import Claim, Columns, Experiment, Finding, Panel, Sweep, Table, Value, every
 from sottovoce.reproduce.fedspd_dp import (
     ACCURACY,
     BATCH,
@@ -195,11 +185,7 @@ FIGURE_5 = Experiment(
     "fedspd-dp-figure-5",
     "Figure 5: against DP-SGD, DP-FedAvg and DP-ADMM at eps = 0.1 and 1 a round",
     Sweep(
-        against,
-        _settings(BOTH, TIMES, EPSILONS) + _REASONS,
-        _settings((FITTED,), (UNDIVIDED,), (1.0,)),
-        FULL,
-        QUICK,
+        against, _settings(BOTH, TIMES, EPSILONS) + _REASONS, _settings((FITTED,), (UNDIVIDED,), (1.0,)), FULL, QUICK
     ),
     [
         *(claim for case in CASES for claim in _best(*case)),

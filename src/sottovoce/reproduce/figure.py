@@ -79,9 +79,9 @@ def _looks(labels: Sequence[str], method: str) -> dict[str, Style]:
 def _panel(axes: "Axes", panel: Panel, table: Table, references: Mapping[str, float], method: str = "") -> None:
     from matplotlib.ticker import FixedLocator, MaxNLocator
 
-    if panel.draw is not None:
+    if panel.draw:
         more = [name for name in (panel.cut, panel.early, panel.bound) if name]
-        table = table.averaged((panel.y, *more), panel.x, *panel.lines, draw=panel.draw(table))
+        table = table.averaged((panel.y, *more), panel.x, *panel.lines, panel.draw)
     labelled = ((_label(key), rows) for key, rows in table.each(*panel.lines))
     groups = {panel.names.get(label, label): rows for label, rows in labelled}
     strong = [label for label in groups if label not in panel.grey][:MOST]

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri, stdtr
 
 from sottovoce.core import check
-from sottovoce.reproduce.experiment import Draw, Table, Value
+from sottovoce.reproduce.experiment import Table, Value
 
 Key = Any  # a value of one column, or a tuple of values of several
 # Standard errors: of a difference that counts; of one that does not; of one that has a sign, and may count with more
@@ -77,8 +77,8 @@ class Which(TypedDict, total=False):
     of: Callable[[Table], Table]  # done first, see `tuned`
     where: Mapping[str, Value | Sequence[Value]]  # only rows that have these values
     each: Sequence[str]  # the rule must hold for every combination of these columns' values
-    draw: Draw  # rows on the same draw of the data are averaged first
-    paired: Draw  # so too, and all are run on the same draws: differences are taken draw by draw
+    draw: str  # a column: rows on the same draw of the data are averaged first
+    paired: str  # so too, and all are run on the same draws: differences are taken draw by draw
     exact: bool  # a formula: one number decides
 
 
@@ -88,9 +88,9 @@ class Groups:
     def __init__(self, table: Table, y: str, by: Sequence[str], which: Which) -> None:
         check.require(len(table) > 0, "Table", f"there is no row with {y!r}")
         draw = which.get("paired", which.get("draw"))
-        table = table if draw is None else table.averaged(y, *by, draw=draw(table))
+        table = table if draw is None else table.averaged(y, *by, draw)
         groups = {key if len(by) > 1 else key[0]: rows for key, rows in table.each(*by)}
-        names = {key: rows["draw"].tolist() if draw else range(len(rows)) for key, rows in groups.items()}
+        names = {key: rows[draw].tolist() if draw else range(len(rows)) for key, rows in groups.items()}
         self.draws = {key: dict(zip(names[key], rows[y].tolist(), strict=True)) for key, rows in groups.items()}
         self.paired = "paired" in which
         self.means = {key: mean(rows, y) for key, rows in groups.items()}
@@ -124,15 +124,11 @@ class Groups:
         ahead = float(np.sign(higher - lower).sum() / np.sqrt(len(lower)))
         return ahead if np.median(lower) < np.median(higher) else -np.inf
 
-    def steps_up(self, keys: Sequence[Key]) -> float | None:
-        """If they climb by one standard error: how many the ends are apart. Else None."""
-        return self.apart(keys[-1], keys[0]) if self.climbs(keys, ONE) else None
-
-    def climbs(self, keys: Sequence[Key], clear: float = CLEAR) -> bool:
-        """The ends are clearly apart, and no two neighbours more than slightly the wrong way round: where all share
-        one mean, a wrong "yes" is a 3-sigma event."""
+    def climbs(self, keys: Sequence[Key]) -> float:
+        """By how many standard errors the last lies above the first; -inf if two neighbours are more than slightly the
+        wrong way round. Where all share one mean, a wrong "clearly" is a 3-sigma event."""
         steady = all(self.apart(high, low) > -SLIGHT for low, high in itertools.pairwise(keys))
-        return steady and self.apart(keys[-1], keys[0]) > clear
+        return self.apart(keys[-1], keys[0]) if steady else -np.inf
 
     def least(self) -> Key:
         return min(self.means, key=lambda key: self.means[key].value)

@@ -5,6 +5,7 @@ form that holds.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from sottovoce.reproduce import bounds, bounds_penalty, bounds_sharing
 from sottovoce.reproduce.experiment import Claim, Experiment, Finding, Panel, Sweep, Table, every
 from sottovoce.reproduce.groups import means
 from sottovoce.reproduce.verdicts import Rule, bounded
+
+_theorem = partial(Claim, kind="theorem")
 
 
 def _holds(says: str, bound: str, why: str = "", robust: bool = False, each: Sequence[str] = (), **where: Any) -> Claim:
@@ -96,33 +99,24 @@ _ENVELOPES = Sweep(
     every(local_steps=(2, 4, 8), active=(0.4, 1.0)),
     every(local_steps=(2, 4), active=(1.0,)),
     {"epsilon": 30.0, "rounds": 700, "runs": 10},
-    {"epsilon": 30.0, "rounds": 30, "runs": 4},
+    {"rounds": 30, "runs": 4},
 )
+RIGHT_SIDE = "the right side of (28)"
+_AGAINST = {  # what is measured -> what is said of it, and its bound
+    "last model": ("Theorem 2 as printed: Σ F_i(x̄_i) − F_i(x*) + β|x̄_i − x_0|, x_0 the last model", RIGHT_SIDE),
+    "average model": ("Theorem 2 with the average of x_0 over the rounds, as in its proof (62)", RIGHT_SIDE),
+    "average model, order": ("(30), (31): the term of order 1/√(pTQ) alone, for the average", "2 N d_X √C/√(pTQ)"),
+}
 FEDSPD_DP = Experiment(
     "theorems-fedspd-dp",
     "Theorem 2, (30) and (32): the average over rounds against the right side of (28)",
     lambda quick: [*_ENVELOPES(quick), *_STEPS(quick)],
     [
-        _holds(
-            "Theorem 2 as printed: Σ F_i(x̄_i) − F_i(x*) + β|x̄_i − x_0|, x_0 the last model",
-            "the right side of (28)",
-            each=("local_steps", "active"),
-            against="last model",
+        *(
+            _holds(*words, robust=against == "average model", each=("local_steps", "active"), against=against)
+            for against, words in _AGAINST.items()
         ),
-        _holds(
-            "Theorem 2 with the average of x_0 over the rounds, as in its proof (62)",
-            "the right side of (28)",
-            robust=True,
-            each=("local_steps", "active"),
-            against="average model",
-        ),
-        _holds(
-            "(30), (31): the term of order 1/√(pTQ) alone, for the average",
-            "2 N d_X √C/√(pTQ)",
-            each=("local_steps", "active"),
-            against="average model, order",
-        ),
-        Claim("(32): rounds fall as 1/Q³", "1/Q³; a power of at least 2.5, as we read it", _halved, kind="theorem"),
+        _theorem("(32): rounds fall as 1/Q³", "1/Q³; a power of at least 2.5, as we read it", _halved),
     ],
     [
         _panel("local_steps", "active", where={"against": f"{kind} model"}, title=f"x_0: {kind} model")
@@ -138,9 +132,8 @@ FED_PLT = Experiment(
     Sweep(
         bounds.fed_plt,
         every(proposition=bounds.PROPOSITIONS),
-        every(proposition=bounds.PROPOSITIONS),
-        {"length": 10.0, "rounds": 12, "runs": 400},
-        {"length": 10.0, "rounds": 3, "runs": 10},
+        sizes={"length": 10.0, "rounds": 12, "runs": 400},
+        quick_sizes={"rounds": 3, "runs": 10},
     ),
     [
         _holds(
@@ -200,24 +193,21 @@ FEDEPM = Experiment(
         {"rounds": 20, "runs": 10},
     ),
     [
-        Claim(
+        _theorem(
             "(33): in every round the Lagrangian falls by the squares of what moved, or by more",
             "the fall of the Lagrangian in that round; errors are those of the difference in each run",
             bounded("measured", "bound", of=_with_noise, each=("noise",)),
             robust=True,
-            kind="theorem",
         ),
-        Claim(
+        _theorem(
             "Theorem VI.1 (i): 𝓛 and the mean of F converge to one limit",
             f"one limit; both shares below {SMALL:g} at the end, as we read it",
             _one_limit,
-            kind="theorem",
         ),
-        Claim(
+        _theorem(
             "Theorem VI.1 (ii): models come to rest",
             "limit 0; squares below 1e-6 at the end, as we read it",
             _stands_still,
-            kind="theorem",
         ),
     ],
     [
@@ -234,12 +224,17 @@ def _stationary(table: Table) -> Finding:
     return Finding(f"share by which F falls: {text}", all((fall < 1e-12) == (at >= 1) for at, fall in falls.items()))
 
 
+def _small_problem(table: Table) -> Table:
+    """Without the rows about section VII."""
+    return table.rows(table["times"] >= 0)
+
+
 def _at_the_optimum(table: Table) -> Finding:
     found = table.rows(table["times"] >= 1)
     text = "; ".join(
         f"α = {alpha:g}: "
         + ", ".join(f"{times:g} λ*: {one.value:.2g}" for times, one in means(rows, "distance", "times").items())
-        for (alpha,), rows in table.rows(table["times"] >= 0).each("alpha")
+        for (alpha,), rows in _small_problem(table).each("alpha")
     )
     return Finding(f"distance, as a share of |w*|: {text}", bool(found["distance"].max() < SMALL))
 
@@ -269,12 +264,11 @@ FEDEPM_PENALTY = Experiment(
     "Theorem III.1: the exact penalty, and where FedEPM ends with it",
     lambda quick: [*_SMALL_PROBLEM(quick), *_ADULT(quick)],
     [
-        Claim(
+        _theorem(
             "Theorem III.1: the optimum of (6) is a stationary point of (7) for λ >= λ*",
             "F falls from it for no λ >= λ*; with half of λ* it must, or λ* says nothing",
             _stationary,
             robust=True,
-            kind="theorem",
         ),
         Claim(
             "with λ >= λ* FedEPM ends at the optimum",
@@ -284,16 +278,7 @@ FEDEPM_PENALTY = Experiment(
         ),
         Claim("section VII meets (11)", "λ >= λ*", _meets_11, kind="ours"),
     ],
-    [
-        Panel(
-            "distance",
-            "times",
-            ("alpha",),
-            xlabel="λ/λ*",
-            ylabel="|w − w*| / |w*|",
-            of=lambda table: table.rows(table["times"] >= 0),
-        )
-    ],
+    [Panel("distance", "times", ("alpha",), xlabel="λ/λ*", ylabel="|w − w*| / |w*|", of=_small_problem)],
 )
 
 # --------------------------------------------------------------------------------------------------------- ADMM sharing
@@ -317,21 +302,14 @@ def _vanishes(case: str) -> Rule:
 SHARING = Experiment(
     "theorems-admm-sharing",
     "Theorems 1 and 2: the least Lyapunov value so far against C (L¹ − f)/T",
-    Sweep(
-        bounds_sharing.sharing,
-        every(case=bounds_sharing.CASES),
-        every(case=bounds_sharing.CASES),
-        {"rounds": 100},
-        {"rounds": 100},
-    ),
+    Sweep(bounds_sharing.sharing, every(case=bounds_sharing.CASES), sizes={"rounds": 100}),
     [
         *(
-            Claim(
+            _theorem(
                 f"Theorem 1: the limit is feasible and stationary: {case}",
                 "V goes to 0; below 1e-6 at the end, as we read it",
                 _vanishes(case),
                 _PARALLEL,
-                kind="theorem",
             )
             for case in bounds_sharing.CASES
         ),

@@ -12,7 +12,7 @@ be met to a tolerance there is nothing in between.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Unpack
 
 import numpy as np
@@ -26,11 +26,11 @@ Rule = Callable[[Table], Finding]
 
 def rises(y: str, by: str, **which: Unpack[Which]) -> Rule:
     """The mean of `y` rises with `by`."""
-    return _climbing(y, by, which, lambda groups: sorted(groups.means), _in_order)
+    return _rule(y, by, which, lambda groups: groups.climbs(sorted(groups.means)), _in_order)
 
 
 def falls(y: str, by: str, **which: Unpack[Which]) -> Rule:
-    return _climbing(y, by, which, lambda groups: sorted(groups.means)[::-1], _in_order)
+    return _rule(y, by, which, lambda groups: groups.climbs(sorted(groups.means)[::-1]), _in_order)
 
 
 def lowest(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rule:
@@ -51,29 +51,29 @@ def lowest_median(y: str, by: str, winner: Value, **which: Unpack[Which]) -> Rul
 def alike(y: str, by: str, within: float, relative: bool = False, **which: Unpack[Which]) -> Rule:
     """The means of `y` differ by less than `within`, or by less than that share of the least."""
 
-    def decide(groups: Groups) -> bool:
+    def clear(groups: Groups) -> float:
         values = groups.values()
-        return len(values) > 1 and max(values) - min(values) < within * (min(values) if relative else 1)
+        return _sure(len(values) > 1 and max(values) - min(values) < within * (min(values) if relative else 1))
 
     def describe(groups: Groups) -> str:
         return f"{min(groups.values()):.4g} to {max(groups.values()):.4g}" if which.get("each") else groups.listed()
 
-    return _rule(y, by, which, decide, describe)
+    return _rule(y, by, which, clear, describe)
 
 
 def near(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], factor: float, **which: Unpack[Which]) -> Rule:
     """Every mean of `y` is within `factor` times of the paper's number, either way; both are printed."""
     columns = () if isinstance(by, str) else by
 
-    def decide(groups: Groups) -> bool:
+    def clear(groups: Groups) -> float:
         ratios = [groups.means[key].value / number for key, number in numbers.items()]
-        return max(ratios) <= factor and min(ratios) >= 1 / factor
+        return _sure(max(ratios) <= factor and min(ratios) >= 1 / factor)
 
     def describe(groups: Groups) -> str:
         each = (f"{named(key, columns)}: {groups.means[key].value:.2g} ({numbers[key]:.2g})" for key in numbers)
         return ", ".join(each) + " (in brackets the paper's)"
 
-    return _rule(y, by, which, decide, describe)
+    return _rule(y, by, which, clear, describe)
 
 
 def meets(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **which: Unpack[Which]) -> Rule:
@@ -84,9 +84,9 @@ def meets(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **which
         middle, spread = groups.means[key].value, float(np.std(list(groups.draws[key].values()), ddof=1))
         return middle - 2 * spread, middle + 2 * spread
 
-    def decide(groups: Groups) -> bool:
+    def clear(groups: Groups) -> float:
         bands = {key: band(groups, key) for key in numbers}
-        return all(bands[key][0] <= number <= bands[key][1] for key, number in numbers.items())
+        return _sure(all(bands[key][0] <= number <= bands[key][1] for key, number in numbers.items()))
 
     def describe(groups: Groups) -> str:
         if groups.single():
@@ -95,7 +95,7 @@ def meets(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **which
         each = (f"{groups.means[key].value:.3g} ({low:.3g} to {high:.3g})" for key, (low, high) in bands.items())
         return ", ".join(each) + " (in brackets what would have passed)"
 
-    return _rule(y, by, which, decide, describe)
+    return _rule(y, by, which, clear, describe)
 
 
 def ordered(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **which: Unpack[Which]) -> Rule:
@@ -112,16 +112,16 @@ def ordered(y: str, by: str | Sequence[str], numbers: Mapping[Key, float], **whi
         return "".join(itertools.chain(*itertools.zip_longest(names, steps, fillvalue="")))
 
     note = " (in the paper's order; <standard errors of the step up>)"
-    return _climbing(y, by, which, in_its_order, describe, note)
+    return _rule(y, by, which, lambda groups: groups.climbs(in_its_order(groups)), describe, note)
 
 
-def bounded(y: str, bound: str, by: str = "round", **which: Unpack[Which]) -> Rule:
-    """What a theorem says: the mean of `y` is below the column `bound` at every value of `by`, or not clearly above."""
+def bounded(y: str, bound: str, **which: Unpack[Which]) -> Rule:
+    """What a theorem says: the mean of `y` is below the column `bound` in every round, or not clearly above."""
     each = which.get("each", ())
 
     def measure(table: Table) -> Finding:
         table = which.get("of", lambda all_: all_)(table).where(**which.get("where", {}))
-        found = [(key, _below(rows, y, bound, by, which)) for key, rows in table.each(*each)]
+        found = [(key, _below(rows, y, bound, which)) for key, rows in table.each(*each)]
         text = "; ".join(f"{named(key, each)}: {one.measured}" if each else one.measured for key, one in found)
         holds = bool(found) and all(one.same for _, one in found)
         loosest = {named(key, each): one.loose for key, one in found if one.same}
@@ -131,21 +131,20 @@ def bounded(y: str, bound: str, by: str = "round", **which: Unpack[Which]) -> Ru
     return measure
 
 
-def _below(table: Table, y: str, bound: str, by: str, which: Which) -> Finding:
-    groups, bounds = Groups(table, y, (by,), which), means(table, bound, by)
+def _below(table: Table, y: str, bound: str, which: Which) -> Finding:
+    groups, bounds = Groups(table, y, ("round",), which), means(table, bound, "round")
     above = [key for key, mean_ in groups.means.items() if mean_.beyond(bounds[key]) > CLEAR]
     ratios = {key: bounds[key].value / mean_.value for key, mean_ in groups.means.items() if mean_.value > 0}
     last = max(groups.means)
-    text = f"{groups.means[last]} where {bounds[last].value:.3g} is allowed, at {by} {last:g}"
+    text = f"{groups.means[last]} where {bounds[last].value:.3g} is allowed, at round {last:g}"
     if above:
         worst = max(above, key=lambda key: groups.means[key].value / bounds[key].value)
-        text += f"; {groups.means[worst]} above {bounds[worst].value:.3g} at {by} {worst:g}"
+        text += f"; {groups.means[worst]} above {bounds[worst].value:.3g} at round {worst:g}"
     if not ratios:
         return Finding(text, not above)
     least = min(ratios, key=lambda key: ratios[key])
-    return Finding(
-        text, not above, f"{ratios[least]:.2g} times at {by} {least:g}, {ratios.get(last, np.inf):.2g} at the end"
-    )
+    loose = f"{ratios[least]:.2g} times at round {least:g}, {ratios.get(last, np.inf):.2g} at the end"
+    return Finding(text, not above, loose)
 
 
 def least_at(y: str, by: str, low: float, high: float, **which: Unpack[Which]) -> Rule:
@@ -154,50 +153,36 @@ def least_at(y: str, by: str, low: float, high: float, **which: Unpack[Which]) -
     def describe(groups: Groups) -> str:
         return f"least at {groups.least():g} ({groups.means[groups.least()]})"
 
-    return _rule(y, by, which, lambda groups: low <= groups.least() <= high, describe)
+    return _rule(y, by, which, lambda groups: _sure(low <= groups.least() <= high), describe)
 
 
 def rises_both_ways(y: str, by: str, **which: Unpack[Which]) -> Rule:
     """The mean of `y` rises from its least towards both ends of `by`."""
 
-    def sides(groups: Groups) -> tuple[list[Key], list[Key]]:
+    def clear(groups: Groups) -> float:
         keys = sorted(groups.means)
         best = keys.index(groups.least())
-        return keys[best:], keys[best::-1]
-
-    def decide(groups: Groups) -> bool:
-        return all(groups.climbs(side) for side in sides(groups))
-
-    def order(groups: Groups) -> float | None:
-        return _least(groups.steps_up(side) for side in sides(groups))
+        return min(groups.climbs(keys[best:]), groups.climbs(keys[best::-1]))
 
     def describe(groups: Groups) -> str:
         keys = (min(groups.means), groups.least(), max(groups.means))
         return ", ".join(f"{groups.means[key]} at {key:g}" for key in keys)
 
-    return _rule(y, by, which, decide, describe, order=order)
+    return _rule(y, by, which, clear, describe)
 
 
 def declines(y: str, **which: Unpack[Which]) -> Rule:
     """The mean of `y` ends clearly below its first record, and not clearly above its least."""
 
-    def fallen(groups: Groups) -> float:
-        return groups.apart(min(groups.means), max(groups.means))
-
-    def stays_low(groups: Groups) -> bool:
-        return not groups.apart(max(groups.means), groups.least()) > CLEAR
-
-    def decide(groups: Groups) -> bool:
-        return fallen(groups) > CLEAR and stays_low(groups)
+    def clear(groups: Groups) -> float:
+        first, last = min(groups.means), max(groups.means)
+        return -np.inf if groups.apart(last, groups.least()) > CLEAR else groups.apart(first, last)
 
     def describe(groups: Groups) -> str:
         first, last, least = (groups.means[k].value for k in (min(groups.means), max(groups.means), groups.least()))
         return f"{first:.4g} to {last:.4g}, least {least:.4g} after {groups.least():g} rounds"
 
-    def order(groups: Groups) -> float | None:
-        return fallen(groups) if fallen(groups) > ONE and stays_low(groups) else None
-
-    return _rule(y, "round", which, decide, describe, order=order)
+    return _rule(y, "round", which, clear, describe)
 
 
 def _first(
@@ -213,60 +198,38 @@ def _first(
             return groups.listed()
         ours = groups.means[winner].value
         other = min(others(groups), key=lambda key: (lead(groups, key), abs(groups.means[key].value - ours)))
-        errors = lead(groups, other)
-        clear = f" ({errors:.1f})" if np.isfinite(errors) else ""
-        levels = [np.median(groups.common(*pair)) if median else groups.level(*pair) for pair in _both(winner, other)]
-        return f"{levels[0]:.3g} against {levels[1]:.3g} of {other}{clear}"
+        errors, pairs = lead(groups, other), ((winner, other), (other, winner))
+        by_errors = f" ({errors:.1f})" if np.isfinite(errors) else ""
+        levels = [np.median(groups.common(*pair)) if median else groups.level(*pair) for pair in pairs]
+        return f"{levels[0]:.3g} against {levels[1]:.3g} of {other}{by_errors}"
 
-    def decide(groups: Groups) -> bool:
-        return len(groups.means) > 1 and all(lead(groups, other) > CLEAR for other in others(groups))
-
-    def order(groups: Groups) -> float | None:
+    def clear(groups: Groups) -> float:
         leads = [lead(groups, other) for other in others(groups)]
-        return min(leads) if leads and min(leads) > ONE else None
+        return float(np.min(leads)) if leads else -np.inf
 
     note = ""
     if which.get("each"):
         difference = "paired differences" if "paired" in which else "the difference"
         difference = "a coin, by how often it is lower; medians" if median else difference
         note = f" (against whom it is least clear; in brackets: standard errors of {difference})"
-    return _rule(y, by, which, decide, describe, note, order)
+    return _rule(y, by, which, clear, describe, note)
 
 
-def _both(one: Key, other: Key) -> tuple[tuple[Key, Key], tuple[Key, Key]]:
-    return (one, other), (other, one)
-
-
-def _climbing(
-    y: str,
-    by: str | Sequence[str],
-    which: Which,
-    keys: Callable[[Groups], Sequence[Key]],
-    describe: Callable[[Groups], str],
-    note: str = "",
-) -> Rule:
-    """The means rise along `keys`."""
-    decide, order = lambda groups: groups.climbs(keys(groups)), lambda groups: groups.steps_up(keys(groups))
-    return _rule(y, by, which, decide, describe, note, order)
-
-
-def _least(found: Iterable[float | None]) -> float | None:
-    """The least of them; None if one is None, or there is none."""
-    values = list(found)
-    known = [value for value in values if value is not None]
-    return min(known) if known and len(known) == len(values) else None
+def _sure(yes: bool) -> float:
+    """Of what is met or not, with nothing in between."""
+    return np.inf if yes else -np.inf
 
 
 def _rule(
     y: str,
     by: str | Sequence[str],
     which: Which,
-    decide: Callable[[Groups], bool],
-    describe: Callable[[Groups], str] = Groups.listed,
+    clear: Callable[[Groups], float],
+    describe: Callable[[Groups], str],
     note: str = "",
-    order: Callable[[Groups], float | None] = lambda groups: None,
 ) -> Rule:
-    """`order` tells of what is not the same: if it has the paper's order, how many standard errors that is clear by."""
+    """`clear` tells by how many standard errors the paper's order is seen: more than `CLEAR` of them are the same, more
+    than `ONE` the right order."""
     columns = (by,) if isinstance(by, str) else tuple(by)
     each = which.get("each", ())
 
@@ -279,12 +242,11 @@ def _rule(
         )
         if not which.get("exact") and any(groups.single() for _, groups in settings):
             return Finding(f"{text} (one run)", None)
-        others = [groups for _, groups in settings if not decide(groups)]
-        clear = _least(order(groups) for groups in others)
-        if clear is not None:
-            note_ = f"{note} (least clear: {clear:.2f} standard errors of the {CLEAR} that are needed)"
+        unclear = [errors for errors in (clear(groups) for _, groups in settings) if not errors > CLEAR]
+        if unclear and all(errors > ONE for errors in unclear):
+            note_ = f"{note} (least clear: {min(unclear):.2f} standard errors of the {CLEAR} that are needed)"
             return Finding(text + note_, same=False, in_order=True)
-        return Finding(text + note, bool(settings) and not others)
+        return Finding(text + note, bool(settings) and not unclear)
 
     return measure
 
