@@ -112,18 +112,18 @@ class FederatedLinear(PrivateEstimator):
         mode, participation = self._mode(), Everyone() if self.participation is None else self.participation
         held = evaluation(getattr(self, "evaluate", None))
         more: Json = {"participation": participation, "engine": self.engine, "evaluate": held}
-        columns = federation.X.shape[1]
+        columns, proven = federation.X.shape[1], mode if isinstance(mode, Proven) else None
         bound, name = self._bound(), self.algorithm
         by_rule = isinstance(name, str) and (name == AUTO or (self.rounds is None and name in METHODS))
         rule = self._rule(str(name) if by_rule else None)
         if not by_rule:
             task = Task(self._algorithm(), objective, mode, rounds=self._rounds, **more)
-            if isinstance(mode, Proven) and bound is None and not mode.has_clip:
-                return replace(task, privacy=replace(mode, clip=1.0))
+            if proven is not None and bound is None and not proven.has_clip:
+                return replace(task, privacy=replace(proven, clip=1.0))
             return task
         if objective.intercept and self._schema is None:  # one more column of ones
             columns, bound = columns + 1, None if bound is None else float(np.hypot(bound, 1.0))
-        left = self._steps.epsilon_for_training(mode) if isinstance(mode, Proven) else None
+        left = None if proven is None else self._steps.epsilon_for_training(proven)
         rule = replace(rule, most=0 if self.rounds is None else self._rounds)
         task = Task.by_rule(rule, objective, mode, **more)
         return task.ruled(federation.sizes, columns, bound, left)

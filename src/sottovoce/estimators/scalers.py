@@ -306,11 +306,12 @@ class Steps:
         self, federation: Federation, privacy: PrivacyMode, ledger: Ledger | None, seed: int | None
     ) -> Federation:
         """Prepare the rows that are to be trained on. A step that asks is paid from `ledger`."""
-        if isinstance(privacy, Proven):
-            self.epsilon_for_training(privacy)  # refuses steps that leave too little, before anybody is asked
+        proven = privacy if isinstance(privacy, Proven) else None
+        if proven is not None:
+            self.epsilon_for_training(proven)  # refuses steps that leave too little, before anybody is asked
         for step in self.steps:
-            if isinstance(privacy, Proven) and ledger is not None:
-                step.ask(federation, privacy, ledger, seed)
+            if proven is not None and ledger is not None:
+                step.ask(federation, proven, ledger, seed)
             else:
                 rule = "PrivateScaler needs privacy 'proven', where a budget pays for it"
                 hint = "State ranges, PublicScaler(ranges), or fit the scaler by itself before"
