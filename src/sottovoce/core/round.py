@@ -147,11 +147,7 @@ def train(
         answered, server = exchange.answered, now.server
         if answered.any():
             server = algorithm.server(server, exchange.up, hub(k, draw, answered[..., None]))
-        spent = {
-            "bytes_up": now.bytes_up + _sent(answered, exchange.up, runs),
-            "bytes_down": now.bytes_down + _sent(active, down, runs),
-            "seconds": now.seconds + time.perf_counter() - begun,
-        }
+        spent = _spent(now, _sent(answered, exchange.up, runs), _sent(active, down, runs), begun)
         stopped = _why_stop(algorithm, server, k, rounds)
         if k % record_every == 0 or k == rounds or stopped:
             row = {"run": np.arange(runs), "round": k, "answered": answered.sum(axis=-1), **spent}
@@ -165,6 +161,12 @@ def _sent(who: Booleans, message: State, runs: int) -> float:
     """Bytes of all messages that these clients send or get in one run, on average."""
     count = np.count_nonzero(who)
     return float(count / runs * codec.bytes_per_client(message)) if count else 0.0
+
+
+def _spent(now: Checkpoint, up: float, down: float, begun: float) -> dict[str, float]:
+    """Bytes and seconds so far, after a round that began at this time and took `up` and `down` bytes."""
+    seconds = now.seconds + time.perf_counter() - begun
+    return {"bytes_up": now.bytes_up + up, "bytes_down": now.bytes_down + down, "seconds": seconds}
 
 
 def _why_stop(algorithm: Method, server: State, k: int, rounds: int) -> str:
