@@ -21,7 +21,7 @@ MUTANTS = (
         "Noise of two scales is the same noise, multiplied, for one answer to one question.",
         _BASE,
         "return (np.atleast_2d(np.asarray(scale, float)), *question.asked)",
-        "return question.asked",
+        "return question.asked[1:]",
         near(_ASKED, "noise_of_another_scale"),
         blind=_ONE_RUN,
     ),
