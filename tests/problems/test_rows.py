@@ -366,6 +366,31 @@ def test_the_slope_of_a_row_is_the_same_bits_wherever_it_stands(stored: str) -> 
         np.testing.assert_array_equal(slopes(first, [0, 50 - first]), alone[first:])
 
 
+@pytest.mark.parametrize("stored", ["float64", "float32"])
+def test_how_many_rows_a_pass_takes_together_changes_no_bit(monkeypatch: pytest.MonkeyPatch, stored: str) -> None:
+    """It depends on how many rows there are in all, on which a client's answer must not depend."""
+    from sottovoce.problems import kernels
+
+    features, rng = 70, np.random.default_rng(0)
+    rows = Rows(
+        rng.normal(size=(900, features)).astype(stored), np.where(rng.random(900) < 0.5, 1.0, -1.0), [0, 1, 40, 900],
+        Logistic(), "mean", "kernel",
+    )  # fmt: skip
+    w = rng.normal(size=(2, 3, features))
+
+    def answers() -> list[np.ndarray]:
+        return [rows.gradient(w[:1] if quick else w, clip=0.9, quick=quick) for quick in (True, False)]
+
+    assert kernels.rows_at_once(rows.X, False).rows == 32
+    near = answers()
+    monkeypatch.setattr(kernels, "SHARED_CACHE", 0)
+    for together in (16, 4):
+        monkeypatch.setattr(kernels, "BLOCK_FAR", together * features * rows.X.itemsize)
+        assert kernels.rows_at_once(rows.X, False).rows == together
+        for found, expected in zip(answers(), near, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
 def test_the_exponential_is_the_exponential() -> None:
     from sottovoce.problems.slopes import _exp
 

@@ -20,7 +20,8 @@ from sottovoce.problems.vectors import add_rows, collect, dots, spread
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
 NUMBERS_PER_BLOCK = 2048  # in rows that stay in the nearest cache while all runs use them
-WIDE = 512  # bytes of a row: few longer ones stay in the nearest cache
+SHARED_CACHE = 20 * 2**20  # bytes of rows that stay in the cache that a processor's cores share
+BLOCK_NEAR, BLOCK_FAR = 2**15, 2**13  # bytes of rows that a pass takes together, from that cache and from memory
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
 SOFTMAX = 1  # the code of the loss with several margins
 
@@ -273,14 +274,17 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
         sums[:, client] += sums[:, first:end].sum(axis=1)
 
 
-@functools.cache
-def rows_at_once(stored: str, width: int, batches: bool) -> Blocks:
-    """How much a pass takes together.
+def rows_at_once(X: np.ndarray, batches: bool) -> Blocks:
+    """How much a pass takes together. It changes no number, unless there are `batches`.
 
-    Slopes of several rows take less time together. But long rows should still be in the nearest cache when they are
-    added, and come from memory one after the other. Of a batch few rows may be needed.
+    Slopes of many rows take less time together. But the rows should still be in the nearest cache when they are added;
+    and if they come from memory, long pauses between one block and the next leave that waiting. Of a batch few rows may
+    be needed.
     """
+    width = X.shape[1]
     lanes = next(lanes for least, lanes in ((64, 16), (32, 8), (4, 4), (1, 1)) if width >= least)  # few are in vain
     if batches:
         return Blocks(0, 1, lanes)
-    return Blocks(4, 1, lanes) if np.dtype(stored).itemsize * width > WIDE else Blocks(32, 2, lanes)
+    most = (BLOCK_NEAR if X.nbytes <= SHARED_CACHE else BLOCK_FAR) // (width * X.itemsize)
+    rows = next((rows for rows in (32, 16, 8) if rows <= most), 4)
+    return Blocks(rows, 2 if rows == 32 else 1, lanes)

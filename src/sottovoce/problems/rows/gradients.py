@@ -55,7 +55,7 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
     if n == 0:
         return np.empty(shape)
     plan, weights, stored = active.plan, rows.weights.take(active.clients), rows.stored  # (clients, 1)
-    blocks = kernels.rows_at_once(stored, rows.features, len(keep) > 0)
+    blocks = kernels.rows_at_once(rows.X, len(keep) > 0)
     kernel = kernels.gradients(stored, bound.terms, loss.code, blocks)
     at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
     answers: list[Floats] = []
