@@ -25,7 +25,7 @@ def gradients(loss: Loss, stored: str, features: int, batches: bool = False, qui
 
 
 def main() -> None:
-    for make in (compiled.fill, compiled.normal, compiled.hashes, shrink_kernel.shrink):
+    for make in (compiled.fill, compiled.normal, compiled.noisy, compiled.hashes, shrink_kernel.shrink):
         make()
     for stored in ("float64", "float32"):
         for loss in EVERY:

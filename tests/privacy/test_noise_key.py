@@ -18,7 +18,7 @@ from sottovoce.experiment.task import Task
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.privacy.events import Event
-from sottovoce.privacy.noise_key import NoiseKey, Occasion, SharedNoise, hash_of, rows_digests
+from sottovoce.privacy.noise_key import NoiseKey, Occasion, SharedNoise, rows_digests
 from tests.cases import goal
 
 WHO = np.array([0, 1, 2])
@@ -112,13 +112,34 @@ def test_batches_are_bound_to_rows_and_questions() -> None:
 def test_the_compiled_hash_of_a_question_is_that_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whatever arrays: one row for all clients, runs in front, one number, or none (batches have no answer)."""
     importlib.import_module("numba")  # compiled loops are used where it is loaded
-    rng = np.random.default_rng(0)
+    rng, key = np.random.default_rng(0), NoiseKey(Streams(7), np.zeros((60, 2), np.uint64))
     many, shared, runs = rng.normal(size=(60, 104)), rng.normal(size=(1, 104)), rng.normal(size=(2, 60, 104))
     questions = [(many, shared), (np.zeros((1, 0)), many), (runs, np.ones((60, 1)), shared), (many, np.ones((1, 1)))]
-    compiled = [hash_of(arrays, 7) for arrays in questions]
-    monkeypatch.setattr("sottovoce.privacy.noise_key.compiled_pays", lambda count: False)
+    compiled = [key.binding(np.arange(60), arrays) for arrays in questions]
+    monkeypatch.setattr("sottovoce.core.random.binding.compiled_pays", lambda count: False)
     for fast, arrays in zip(compiled, questions, strict=True):
-        np.testing.assert_array_equal(fast, hash_of(arrays, 7))
+        np.testing.assert_array_equal(fast, key.binding(np.arange(60), arrays))
+
+
+@pytest.mark.parametrize("runs", [None, 2])
+def test_noise_that_is_bound_and_added_in_one_loop_is_that_of_numpy(
+    runs: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importlib.import_module("numba")
+    rng, lead = np.random.default_rng(0), () if runs is None else (runs,)
+    key = NoiseKey(Streams(7, runs), rng.integers(0, 2**32, (60, 2), np.uint64))
+    at = Occasion(np.arange(60) + 5, np.arange(60), 3, Purpose.NOISE, 1)
+    exact, point = rng.normal(size=(*lead, 60, 105)), rng.normal(size=(*lead, 1, 104))
+    questions = [
+        (exact, (np.full((1, 1), 0.5), point)),
+        (exact[..., :1, :], (rng.normal(size=(60, 3)), point)),
+        (exact, ()),
+    ]
+    compiled = [key.noisy("gaussian", 0.5, at, answer, asked) for answer, asked in questions]
+    monkeypatch.setattr("sottovoce.core.random.binding.compiled_pays", lambda count: False)
+    monkeypatch.setattr("sottovoce.core.random.streams.compiled_pays", lambda count: False)
+    for fast, (answer, asked) in zip(compiled, questions, strict=True):
+        np.testing.assert_array_equal(fast, key.noisy("gaussian", 0.5, at, answer, asked))
 
 
 def test_a_digest_is_of_every_bit_of_a_clients_own_rows() -> None:

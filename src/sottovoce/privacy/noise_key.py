@@ -17,7 +17,7 @@ Batches are bound to all of it but the answer. So noise and batches are the same
 asked about the same rows in the same run played again, and then the answer is the same too: it tells nothing new.
 
 How. The seed and the task give a Philox key (`core/random/streams.py`). The words of an exact answer and of what is
-asked are hashed by a multilinear function with secret factors (Lemire and Kaser 2014): two different answers collide
+asked are hashed by a multilinear function with secret factors (`core/random/binding.py`): two different answers collide
 with probability 2^-64. That hash and the digest of the rows then change the key. It is a function for simulations:
 whoever knows the seed knows the noise, and noise that leaves a machine comes from the operating system instead
 (`privacy/discrete_noise.py`).
@@ -26,19 +26,19 @@ whoever knows the seed knows the noise, and noise that leaves a machine comes fr
 import hashlib
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, reduce
 from typing import NamedTuple, cast
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Matrix, is_sparse
-from sottovoce.core.compiling import THREADS, compiled_pays
+from sottovoce.core.random.binding import Bound, sums
 from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
-_LAST_32 = np.uint64(32)
 _NOTHING = np.zeros((1, 0))  # used where there is no exact answer
+_NO_SUMS = np.zeros((1, 2), np.uint64)
 
 
 class Occasion(NamedTuple):
@@ -87,8 +87,8 @@ class NoiseKey:
     ) -> np.ndarray:
         """An exact answer plus `noise` for it times `scale`: a number, or numbers that fit the answer."""
         if kind != "laplace" and np.shape(scale)[-1:] in ((), (1,)):  # one for each client
-            about = self.binding(at.local, (exact, *asked))
-            return self.streams.noisy(exact, np.atleast_2d(scale), at.who, at.k, at.purpose, at.question, about)
+            bound = self.bound(at.local, exact.shape[-1], asked)
+            return self.streams.noisy(exact, np.atleast_2d(scale), at.who, at.k, at.purpose, at.question, bound)
         noise = self.noise(kind, at, exact, asked)
         noise *= scale
         noise += exact  # in place: numbers of an answer that is larger than its noise would share it, so it is refused
@@ -116,13 +116,16 @@ class NoiseKey:
 
     def binding(self, local: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray | None:
         """Four words for each client: a hash of these arrays, and the digest of its rows."""
+        bound = self.bound(local, arrays[0].shape[-1], arrays[1:])
+        return None if bound is None else bound.words(arrays[0])
+
+    def bound(self, local: np.ndarray, count: int, asked: Sequence[np.ndarray]) -> Bound | None:
+        """What the noise of an answer of `count` numbers is bound to, but for the answer itself."""
         rows = self.rows.take(local, axis=0)  # many times as fast as rows[local]
-        hashed = hash_of(arrays, self.streams.seed)
-        lead = rows.shape[:-1] if hashed.ndim == 2 else np.broadcast_shapes(hashed.shape[:-1], rows.shape[:-1])
-        words = np.empty((*lead, 4), np.uint64)
-        for place, column in enumerate((hashed[..., 0], hashed[..., 1], rows[..., 0], rows[..., 1])):
-            words[..., place] = column  # column by column: far fewer steps than client by client
-        return words
+        hashed = (
+            sums(array, _factors(self.streams.seed, array.shape[-1], place + 1)) for place, array in enumerate(asked)
+        )
+        return Bound(_factors(self.streams.seed, count, 0), reduce(np.add, hashed, _NO_SUMS), rows)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,34 +134,17 @@ class SharedNoise(NoiseKey):
 
     rows: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.uint64))
 
-    def binding(self, local: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
+    def bound(self, local: np.ndarray, count: int, asked: Sequence[np.ndarray]) -> None:
         return None
 
 
-def hash_of(arrays: Sequence[np.ndarray], seed: int) -> np.ndarray:
-    """Two words of 32 bits for each row of numbers, (..., 2): (Σ_i (f_i0 + Σ_j f_ij word_ij) mod 2^64) >> 32, twice.
-
-    Each array has factors of its own, so that this is the hash of all arrays end to end.
-    """
-    sums = [_sums(array, _factors(seed, 2 * np.shape(array)[-1], place)) for place, array in enumerate(arrays)]
-    return reduce(np.add, sums) >> _LAST_32
-
-
-def _sums(array: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    words = np.ascontiguousarray(array, dtype=np.float64).view(np.uint32)
-    if compiled_pays(words.size):
-        from sottovoce.core.random import compiled
-
-        table = words.reshape(-1, words.shape[-1])
-        sums = np.empty((len(table), 2), dtype=np.uint64)
-        THREADS.share(partial(compiled.hashes(), table, factors, sums), range(len(table) + 1), table.size)
-        return sums.reshape(*words.shape[:-1], 2)
-    return words.astype(np.uint64) @ factors[:, 1:].T + factors[:, 0]
-
-
 @lru_cache(maxsize=64)
-def _factors(seed: int, words: int, place: int) -> np.ndarray:
-    """Secret factors for array number `place`, (2, words + 1): the first of each row is added, the others multiply."""
+def _factors(seed: int, numbers: int, place: int) -> np.ndarray:
+    """Secret factors for array number `place`, (2, words + 1): the first of each row is added, the others multiply.
+
+    Each array has factors of its own, so that the sums of all of them are the hash of all arrays end to end.
+    """
+    words = 2 * numbers
     bits = Streams(seed).bits(np.array([SERVER]), 0, Purpose.BINDING, 2 * (words + 1), place)
     factors = np.ascontiguousarray(bits.reshape(words + 1, 2).T)
     factors.flags.writeable = False

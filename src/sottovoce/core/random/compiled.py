@@ -23,9 +23,9 @@ _PARTS = (quantiles.to_unit, quantiles.middle_quantile, quantiles.tail_quantile)
 _compiled: list[Any] = [njit(error_model="numpy")(part) for part in _PARTS]
 _unit, _middle, _tail = _compiled
 _WHOLE, _REAL, _PLACE = types.uint64, types.float64, types.int64
-_KEYS = types.Array(_WHOLE, 1, "C", readonly=True)
-_ABOUT = types.Array(_WHOLE, 3, "C", readonly=True)
-_WHOSE = (_KEYS, _KEYS, _ABOUT, _KEYS, _WHOLE, _WHOLE)  # k0, k1, about, clients, round, tag
+_READ = {axes: types.Array(_WHOLE, axes, "C", readonly=True) for axes in (1, 2, 3)}
+_WORDS = {axes: types.Array(types.uint32, axes, "C", readonly=True) for axes in (2, 3)}
+_KEYS, _COUNTER = (_READ[1], _READ[1]), (_READ[1], _WHOLE, _WHOLE)  # k0, k1; clients, round, tag
 
 
 @functools.cache
@@ -34,26 +34,37 @@ def fill() -> Kernel:
 
     k0 and k1 hold the key of each run. Where `about` (runs or 1, clients, 4) is not empty, it changes the key.
     """
-    return compile_for(types.void(*_WHOSE, _WHOLE[:, :, ::1], _PLACE, _PLACE), _fill)
+    return compile_for(types.void(*_KEYS, _READ[3], *_COUNTER, _WHOLE[:, :, ::1], _PLACE, _PLACE), _fill)
 
 
 @functools.cache
 def normal() -> Kernel:
-    """normal(k0, k1, about, clients, round, tag, far, scale, exact, out, low, high): normal numbers of the same bits.
+    """normal(k0, k1, about, clients, round, tag, far, out, low, high): standard normal numbers of the same bits.
 
-    They are standard normal numbers; or, if `exact` (of the shape of `out`) is not empty, those times the scale of
-    their place (run x clients + client), added to it. far[0] becomes 1 if one of them is SciPy's part (`normal.py`).
+    far[0] becomes 1 if one of them is SciPy's part (`normal.py`).
     """
+    given = *_KEYS, _READ[3], *_COUNTER, _WHOLE[::1]
+    return compile_for(types.void(*given, _REAL[:, :, ::1], _PLACE, _PLACE), _normal)
+
+
+@functools.cache
+def noisy() -> Kernel:
+    """noisy(k0, k1, factors, others, rows, clients, round, tag, far, scale, words, exact, out, low, high).
+
+    The same numbers, times the scale of their place (run x clients + client), added to `exact` (the shape of `out`).
+    They are bound to what `binding.Bound` says of `factors`, `others` (runs or 1, clients or 1, 2) and `rows`
+    (clients, 2), in the same loop; to nothing if `factors` is empty. `words`: the numbers of `exact` as words.
+    """
+    about = _READ[2], _READ[3], _READ[2]
     scale, exact = types.Array(_REAL, 1, "C", readonly=True), types.Array(_REAL, 3, "C", readonly=True)
-    return compile_for(types.void(*_WHOSE, _WHOLE[::1], scale, exact, _REAL[:, :, ::1], _PLACE, _PLACE), _normal)
+    given = *_KEYS, *about, *_COUNTER, _WHOLE[::1], scale, _WORDS[3], exact
+    return compile_for(types.void(*given, _REAL[:, :, ::1], _PLACE, _PLACE), _noisy)
 
 
 @functools.cache
 def hashes() -> Kernel:
-    """hashes(words, factors, out, low, high): the sums of `noise_key.hash_of`, of these rows of words."""
-    words = types.Array(types.uint32, 2, "C", readonly=True)
-    factors = types.Array(_WHOLE, 2, "C", readonly=True)
-    return compile_for(types.void(words, factors, _WHOLE[:, ::1], _PLACE, _PLACE), _hashes)
+    """hashes(words, factors, out, low, high): `binding.sums` of these rows of words."""
+    return compile_for(types.void(_WORDS[2], _READ[2], _WHOLE[:, ::1], _PLACE, _PLACE), _hashes)
 
 
 @njit(error_model="numpy", inline="always")
@@ -73,11 +84,8 @@ def _put(bits, i, words):
 
 
 @njit(error_model="numpy")
-def _words(k0, k1, about, clients, round_, tag, n, low, high, half, table, bits):
-    """Random words for the places low:high (run x n + client), 2 half of them for each, one place after the other.
-
-    `table` has room for what differs between blocks: two words of the key, the client's number and the block's.
-    """
+def _keys(k0, k1, about, n, low, high, table):
+    """The keys of the places low:high (run x n + client), into the first two rows of `table`: see `_draw`."""
     for place in range(low, high):
         run, client, i = place // n, place % n, place - low
         table[0, i], table[1, i] = k0[run], k1[run]
@@ -86,9 +94,38 @@ def _words(k0, k1, about, clients, round_, tag, n, low, high, half, table, bits)
             for word in range(4):
                 table[2 + word, i] = own[word]
     if about.size:
-        for i in range(high - low):
-            changed = _philox(table[2, i], table[3, i], table[4, i], table[5, i], table[0, i], table[1, i])
-            table[0, i], table[1, i] = changed[0], changed[1]
+        _change(high - low, table)
+
+
+@njit(error_model="numpy")
+def _bound_keys(k0, k1, factors, others, rows, words, n, low, high, table):
+    """The same, bound to what `binding.Bound` says."""
+    for place in range(low, high):
+        run, client, i = place // n, place % n, place - low
+        table[0, i], table[1, i] = k0[run], k1[run]
+        if factors.size:
+            known = others[run if len(others) > 1 else 0, client if others.shape[1] > 1 else 0]
+            first, second = _hash(words[run, client], factors, known[0], known[1])  # sums mod 2^64: in any order
+            table[2, i], table[3, i] = first >> np.uint64(32), second >> np.uint64(32)
+            table[4, i], table[5, i] = rows[client, 0], rows[client, 1]
+    if factors.size:
+        _change(high - low, table)
+
+
+@njit(error_model="numpy", inline="always")
+def _change(count, table):
+    for i in range(count):
+        changed = _philox(table[2, i], table[3, i], table[4, i], table[5, i], table[0, i], table[1, i])
+        table[0, i], table[1, i] = changed[0], changed[1]
+
+
+@njit(error_model="numpy")
+def _draw(clients, round_, tag, n, low, high, half, table, bits):
+    """Random words for the places low:high, 2 half of them for each, one place after the other.
+
+    `table` begins with the keys; it has room for what differs between blocks: two words of the key, the client's number
+    and the block's.
+    """
     if half >= LONG:
         for place in range(low, high):
             i = place - low
@@ -113,60 +150,80 @@ def _fill(k0, k1, about, clients, round_, tag, out, first, end):
     for low in range(first, end, at_once):
         high = min(low + at_once, end)
         own = words[low * count : high * count]
-        _words(k0, k1, about, clients, round_, tag, n, low, high, half, table, bits if count % 2 else own)
+        _keys(k0, k1, about, n, low, high, table)
+        _draw(clients, round_, tag, n, low, high, half, table, bits if count % 2 else own)
         if count % 2:
             for i in range(len(own)):
                 own[i] = bits[i // count * 2 * half + i % count]
 
 
-@njit(error_model="numpy", inline="always")
-def _scale_and_add(numbers, scale, exact):
+@njit(error_model="numpy")
+def _quantiles(bits, half, places, numbers, far, q, tails, where):
+    """Normal numbers of the bits of some places, into `numbers`. The tails are gathered: to work on several at once."""
+    count, found = len(numbers) // places, 0
+    if count % 2:
+        for place in range(places):
+            for i in range(count):
+                q[place * count + i] = _unit(bits[place * 2 * half + i]) - 0.5
+    else:
+        for i in range(len(numbers)):
+            q[i] = _unit(bits[i]) - 0.5
     for i in range(len(numbers)):
-        numbers[i] = scale * numbers[i] + exact[i]
+        numbers[i] = _middle(q[i])
+    for i in range(len(numbers)):
+        tails[found], where[found] = q[i], i
+        found += abs(q[i]) > 0.425
+    for j in range(found):
+        tails[j] = _tail(tails[j])
+    for j in range(found):
+        numbers[where[j]] = tails[j]
+        if abs(tails[j]) > FAR:
+            far[0] = 1
 
 
-def _normal(k0, k1, about, clients, round_, tag, far, scale, exact, out, first, end):
-    """Some clients at a time: their bits, then the quantile of each number, while both are in the nearest cache.
-
-    The tails are gathered, to work on several at once.
-    """
-    _, n, count = out.shape
-    numbers, half = out.reshape(-1), (count + 1) // 2
-    at_once = max(1, BLOCK // max(1, count))
+@njit(error_model="numpy", inline="always")
+def _room(count):
+    """How many clients are worked on together, while all about them is in the nearest cache; and room for that."""
+    at_once, half = max(1, BLOCK // max(1, count)), (count + 1) // 2
     bits, table = np.empty(at_once * 2 * half, np.uint64), np.empty((6, at_once * max(1, half)), np.uint64)
-    q, tails, places = np.empty(at_once * count), np.empty(at_once * count), np.empty(at_once * count, dtype=np.int64)
+    q, tails, where = np.empty(at_once * count), np.empty(at_once * count), np.empty(at_once * count, dtype=np.int64)
+    return at_once, half, bits, table, q, tails, where
+
+
+def _normal(k0, k1, about, clients, round_, tag, far, out, first, end):
+    _, n, count = out.shape
+    at_once, half, bits, table, q, tails, where = _room(count)
     for low in range(first, end, at_once):
         high = min(low + at_once, end)
-        size, start, found = (high - low) * count, low * count, 0
-        _words(k0, k1, about, clients, round_, tag, n, low, high, half, table, bits)
-        if count % 2:
-            for place in range(high - low):
-                for i in range(count):
-                    q[place * count + i] = _unit(bits[place * 2 * half + i]) - 0.5
-        else:
-            for i in range(size):
-                q[i] = _unit(bits[i]) - 0.5
-        for i in range(size):
-            numbers[start + i] = _middle(q[i])
-        for i in range(size):
-            tails[found], places[found] = q[i], start + i
-            found += abs(q[i]) > 0.425
-        for j in range(found):
-            tails[j] = _tail(tails[j])
-        for j in range(found):
-            numbers[places[j]] = tails[j]
-            if abs(tails[j]) > FAR:
-                far[0] = 1
-        if exact.size:
-            for place in range(low, high):
-                _scale_and_add(out[place // n, place % n], scale[place], exact[place // n, place % n])
+        _keys(k0, k1, about, n, low, high, table)
+        _draw(clients, round_, tag, n, low, high, half, table, bits)
+        _quantiles(bits, half, high - low, out.reshape(-1)[low * count : high * count], far, q, tails, where)
+
+
+def _noisy(k0, k1, factors, others, rows, clients, round_, tag, far, scale, words, exact, out, first, end):
+    _, n, count = out.shape
+    at_once, half, bits, table, q, tails, where = _room(count)
+    for low in range(first, end, at_once):
+        high = min(low + at_once, end)
+        _bound_keys(k0, k1, factors, others, rows, words, n, low, high, table)
+        _draw(clients, round_, tag, n, low, high, half, table, bits)
+        _quantiles(bits, half, high - low, out.reshape(-1)[low * count : high * count], far, q, tails, where)
+        for place in range(low, high):
+            own, about = out[place // n, place % n], exact[place // n, place % n]
+            for i in range(count):
+                own[i] = scale[place] * own[i] + about[i]
+
+
+@njit(error_model="numpy", inline="always")
+def _hash(words, factors, first, second):
+    """`binding.sums` of one row of words, added to two sums."""
+    first, second = first + factors[0, 0], second + factors[1, 0]
+    for j in range(len(words)):
+        first += factors[0, j + 1] * np.uint64(words[j])
+        second += factors[1, j + 1] * np.uint64(words[j])
+    return first, second
 
 
 def _hashes(words, factors, out, low, high):
-    """`noise_key.hash_of` each row of words, before the last 32 bits of each sum are dropped."""
     for row in range(low, high):
-        first, second = factors[0, 0], factors[1, 0]
-        for j in range(words.shape[1]):
-            first += factors[0, j + 1] * np.uint64(words[row, j])
-            second += factors[1, j + 1] * np.uint64(words[row, j])
-        out[row, 0], out[row, 1] = first, second
+        out[row, 0], out[row, 1] = _hash(words[row], factors, np.uint64(0), np.uint64(0))

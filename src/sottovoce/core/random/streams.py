@@ -22,6 +22,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Words
 from sottovoce.core.compiling import THREADS, Kernel, compiled_pays
+from sottovoce.core.random.binding import Bound
 from sottovoce.core.random.normal import normal
 from sottovoce.core.random.philox import joined, philox
 from sottovoce.core.random.quantiles import to_unit
@@ -29,7 +30,7 @@ from sottovoce.core.random.quantiles import to_unit
 SERVER = 0xFFFFFFFF  # the client number under which the server draws
 _QUESTION_BITS = 24
 _NOTHING = np.zeros((1, 0, 4), np.uint64)  # that bits are bound to
-_NO_ANSWER = np.zeros((1, 0, 0))  # that normal numbers are added to
+_UNBOUND = Bound(np.zeros((0, 0), np.uint64), np.zeros((1, 1, 2), np.uint64), np.zeros((0, 2), np.uint64))
 About = Words | None  # four words of 32 bits (held as uint64) for each client: see `Streams.bits`
 
 
@@ -96,7 +97,8 @@ class Streams:
             from sottovoce.core.random import compiled
 
             out = np.empty((self.runs or 1, len(clients), count), dtype=np.uint64)
-            return self._by_kernel(compiled.fill(), self._whose(clients, round_, _tag(purpose, question), about), out)
+            given = *self._key_of_each_run, self._bound_to(about), *self._whose(clients, round_, purpose, question)
+            return self._by_kernel(compiled.fill(), given, out)
         blocks = np.arange((count + 1) // 2, dtype=np.uint64)
         owner = np.asarray(clients, dtype=np.uint64)[:, None]
         a, b, c, d = philox((blocks, owner, round_, _tag(purpose, question)), self._keys_about(about))
@@ -110,18 +112,21 @@ class Streams:
         k0, k1, _, _ = philox(tuple(about[..., word, None] for word in range(4)), self._keys)
         return k0, k1
 
-    def _whose(self, clients: AnyArray, round_: int, tag: int, about: About) -> tuple[Words | np.uint64, ...]:
-        """What the compiled loops take: the key of each run, what changes it, and the counter but for the block."""
-        bound = _NOTHING if about is None else about.reshape(-1, *about.shape[-2:])
+    def _whose(self, clients: AnyArray, round_: int, purpose: Purpose, question: int) -> tuple[Words | np.uint64, ...]:
+        """The counter of the compiled loops, but for the block."""
+        tag = np.uint64(_tag(purpose, question))
+        return np.ascontiguousarray(clients, dtype=np.uint64), np.uint64(round_), tag
+
+    def _bound_to(self, about: About) -> Words:
+        """What changes the keys, for the compiled loops: (runs or 1, clients, 4), or empty."""
+        return _NOTHING if about is None else np.ascontiguousarray(self._of_each_run(about, about.shape[-2]))
+
+    def _of_each_run(self, words: Words, clients: int) -> Words:
+        """What numbers are bound to as (runs or 1, clients, words)."""
+        bound = words.reshape(-1, clients, words.shape[-1])
         fits = len(bound) in (1, self.runs or 1)  # else runs would share their numbers
         check.require(fits, "Streams", "numbers must be bound to something for each run, or to the same", len(bound))
-        return (
-            *self._key_of_each_run,
-            np.ascontiguousarray(bound),
-            np.ascontiguousarray(clients, dtype=np.uint64),
-            np.uint64(round_),
-            np.uint64(tag),
-        )
+        return bound
 
     def _by_kernel(self, kernel: Kernel, given: tuple[AnyArray | np.uint64, ...], out: np.ndarray) -> np.ndarray:
         """`out` (runs, clients, count), filled by a loop of `compiled.py`."""
@@ -156,37 +161,46 @@ class Streams:
         self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> Floats:
         """Standard normal numbers: (runs?, clients, count)."""
-        return self._normal((clients, round_, purpose, count, question, about), np.zeros(1), _NO_ANSWER)
-
-    def noisy(
-        self, exact: Floats, scale: Floats, clients: AnyArray, round_: int, purpose: Purpose, question: int = 0,
-        about: About = None,
-    ) -> Floats:  # fmt: skip
-        """`exact` (runs?, clients, count) plus `scale` (runs?, clients or 1, 1) times a normal number for each.
-
-        One pass over the answer, where NumPy makes three.
-        """
-        shape = (self.runs or 1, len(clients), exact.shape[-1])
-        scales = np.empty((*shape[:-1], 1))
-        scales[:] = scale
-        fits = exact.shape in (shape, shape[1:] if self.runs is None else shape)
-        whole = np.ascontiguousarray(exact if fits else np.broadcast_to(exact, shape)).reshape(shape)
-        return self._normal((clients, round_, purpose, shape[-1], question, about), scales.reshape(-1), whole)
-
-    def _normal(self, given: tuple[AnyArray, int, Purpose, int, int, About], scales: Floats, exact: Floats) -> Floats:
-        """Normal numbers for what `bits` takes, scaled and added to `exact` unless that is empty."""
-        clients, round_, purpose, count, question, about = given
-        runs, n = self.runs or 1, len(clients)
+        n, runs = len(clients), self.runs or 1
         if compiled_pays(n * count * runs):
             from sottovoce.core.random import compiled
 
-            far, out = np.zeros(1, np.uint64), np.empty((runs, n, count))
-            whose = self._whose(clients, round_, _tag(purpose, question), about)
-            numbers = self._by_kernel(compiled.normal(), (*whose, far, scales, exact), out)
+            far, out, whose = np.zeros(1, np.uint64), np.empty((runs, n, count)), (clients, round_, purpose, question)
+            given = *self._key_of_each_run, self._bound_to(about), *self._whose(*whose), far
+            numbers = self._by_kernel(compiled.normal(), given, out)
             if not far[0]:
                 return numbers
-        numbers = normal(self.bits(*given))
-        return numbers if exact.size == 0 else (numbers * scales.reshape(runs, n, 1) + exact).reshape(numbers.shape)
+        return normal(self.bits(clients, round_, purpose, count, question, about))
+
+    def noisy(
+        self, exact: Floats, scale: Floats, clients: AnyArray, round_: int, purpose: Purpose, question: int = 0,
+        bound: Bound | None = None,
+    ) -> Floats:  # fmt: skip
+        """`exact` (runs?, clients, count) plus `scale` (runs?, clients or 1, 1) times a normal number for each.
+
+        One pass over the answer, where NumPy makes three, and one more where numbers are `bound` to it.
+        """
+        n, runs, count = len(clients), self.runs or 1, exact.shape[-1]
+        shape = runs, n, count
+        scales = np.empty((runs, n, 1))
+        scales[:] = scale
+        fits = exact.shape in (shape, shape[1:] if self.runs is None else shape)
+        whole = np.ascontiguousarray(exact if fits else np.broadcast_to(exact, shape)).reshape(shape)
+        if compiled_pays(whole.size):
+            from sottovoce.core.random import compiled
+
+            factors, others, rows = _UNBOUND if bound is None else bound
+            others = np.ascontiguousarray(self._of_each_run(others, others.shape[-2]))
+            far, out, whose = np.zeros(1, np.uint64), np.empty(shape), (clients, round_, purpose, question)
+            given = *self._key_of_each_run, factors, others, rows, *self._whose(*whose), far
+            given = *given, scales.reshape(-1), whole.view(np.uint32), whole
+            numbers = self._by_kernel(compiled.noisy(), given, out)
+            if not far[0]:
+                return numbers
+        own = whole if self.runs is not None else whole[0]
+        about = None if bound is None else bound.words(own)
+        numbers = normal(self.bits(clients, round_, purpose, count, question, about))
+        return numbers * (scales if self.runs is not None else scales[0]) + own
 
     def laplace(
         self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
