@@ -63,8 +63,8 @@ class History:
         """Append one value per run for every name; a single number stands for all runs."""
         for name, value in row.items():
             values = np.asarray(value)
-            several = values if values.shape == (runs,) else np.broadcast_to(values, (runs,))
-            self.columns.setdefault(name, []).extend(several.tolist())
+            several = [values.item()] * runs if values.ndim == 0 else np.broadcast_to(values, (runs,)).tolist()
+            self.columns.setdefault(name, []).extend(several)
 
     def __len__(self) -> int:
         return max(map(len, self.columns.values()), default=0)

@@ -143,10 +143,10 @@ class LocalClients(ClientRounds):
         if self.test is not None:
             numbers |= self.test.measured(w)
         if self.ledger is not None:
-            of_clients = np.sort(self.ledger.epsilons(roughly=True), axis=-1)
-            numbers["epsilon"] = of_clients[..., -1]  # of the client that spent most
-            numbers["epsilon_median"] = (of_clients[..., (self.n - 1) // 2] + of_clients[..., self.n // 2]) / 2
-            numbers["epsilon_least"] = of_clients[..., 0]
+            of_clients = self.ledger.epsilons(roughly=True)
+            most, least = of_clients.max(axis=-1), of_clients.min(axis=-1)
+            median = most if (least == most).all() else np.median(of_clients, axis=-1)
+            numbers |= {"epsilon": most, "epsilon_median": median, "epsilon_least": least}
         return numbers
 
     def _value(self, model: np.ndarray) -> np.ndarray:

@@ -40,6 +40,7 @@ class MemoryLedger:
         self._events: list[Event] = []
         self._counts = np.zeros((0, *self.shape), np.int64)  # first axis: kind of event
         self._caps = self._counts.copy()
+        self._least = 0  # so many more answers every client can afford, if there is one kind of event; 0: not known
 
     def charge(
         self, event: Event, clients: Clients = None, active: Mask = None, round: int = 0, question: int = 0
@@ -51,13 +52,15 @@ class MemoryLedger:
         `round` and `question` name an answer in a ledger on disk; here only numbers are kept.
         """
         row, who = self._row(event), self._who(clients)
-        left = self._left(row, who)
-        asked = self._mask(active, left.shape)
-        if left.size and left.min() <= 0 and (beyond := asked & (left <= 0)).any():
-            place = np.argwhere(beyond)[0]
-            client, run = int(np.arange(self.shape[-1])[who][place[-1]]), int(place[0])
-            name = f"client {client}" + (f" of run {run}" if len(self.shape) == 2 else "")
-            raise Standing(self.budget, self.spent(client, run)).refusal(name, event)
+        asked = self._mask(active, self._shape_of(who))
+        if self._least <= 0:
+            beyond = asked & (self._left(row, who) <= 0)
+            if beyond.any():
+                place = np.argwhere(beyond)[0]
+                client, run = int(np.arange(self.shape[-1])[who][place[-1]]), int(place[0])
+                name = f"client {client}" + (f" of run {run}" if len(self.shape) == 2 else "")
+                raise Standing(self.budget, self.spent(client, run)).refusal(name, event)
+        self._least -= 1
         self._counts[row][..., who] += asked
         if len(self._events) > 1:  # what is left for other kinds must be computed again; this kind's cap is a total
             self._caps[:row, ..., who] = _UNKNOWN
@@ -68,12 +71,16 @@ class MemoryLedger:
         row = self._row(event)
         self._counts[row][..., client] += answers
         self._caps[..., client] = _UNKNOWN
+        self._least = 0
 
     def afford(
         self, event: Event, answers: ArrayLike = 1, clients: Clients = None, round: int | None = None
     ) -> NDArray[np.bool_]:
         """Who can still give this many more answers of this kind."""
-        return self._left(self._row(event), self._who(clients)) >= np.asarray(answers)
+        row, who = self._row(event), self._who(clients)
+        if isinstance(answers, int) and answers <= self._least:  # the common case, and the cheapest
+            return np.ones(self._shape_of(who), bool)
+        return self._left(row, who) >= np.asarray(answers)
 
     def kept(self, round: int, question: int, clients: object, active: object) -> None:
         """None: answers are kept only where ledgers are files (`OwnerLedgers`)."""
@@ -111,7 +118,9 @@ class MemoryLedger:
             counts = -(-counts // grain) * grain
         states, which = self._distinct(counts)
         values = np.array([self._standing(state).epsilon() for state in states], np.float64)
-        return (np.minimum(values, self.budget.epsilon) if roughly else values)[which].reshape(self.shape)
+        if roughly:
+            values = np.minimum(values, self.budget.epsilon)
+        return np.full(self.shape, values[0]) if len(values) == 1 else values[which].reshape(self.shape)
 
     def state(self) -> dict[str, np.ndarray]:
         """Plain named arrays for a checkpoint: "counts" (kinds of event, *shape) and "events", a JSON text per kind."""
@@ -127,6 +136,7 @@ class MemoryLedger:
         self._events = events
         self._counts = counts.astype(np.int64)
         self._caps = np.full_like(self._counts, _UNKNOWN)
+        self._least = 0
 
     def _row(self, event: Event) -> int:
         """The event's place on the first axis; a new kind gets a new one."""
@@ -137,6 +147,7 @@ class MemoryLedger:
             one = np.zeros((1, *self.shape), np.int64)
             self._counts = np.concatenate([self._counts, one])
             self._caps = np.concatenate([self._caps, one + _UNKNOWN])
+            self._least = 0
         return self._events.index(event)
 
     def _who(self, clients: Clients) -> slice | NDArray[np.integer]:
@@ -163,7 +174,14 @@ class MemoryLedger:
             values = [self._standing(state).cap(self._events[row]) for state in states]
             caps = np.array(values, np.int64)[which].reshape(caps.shape)
             self._caps[row][..., who] = caps
-        return caps - self._counts[row][..., who]
+        left = caps - self._counts[row][..., who]
+        if left.shape == self.shape and len(self._events) == 1:
+            self._least = int(left.min())
+        return left
+
+    def _shape_of(self, who: slice | NDArray[np.integer]) -> tuple[int, ...]:
+        """The shape of a mask or an answer about these clients."""
+        return self.shape if isinstance(who, slice) else (*self.shape[:-1], len(who))
 
     def _distinct(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """The distinct histories among these counts, one a row, and which of them each client (of each run) has."""

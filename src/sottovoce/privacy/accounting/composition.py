@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from sottovoce.core import check
 from sottovoce.privacy.accounting.discrete import as_gaussian
@@ -34,13 +35,9 @@ def compose(who: str, spent: Spent, delta: float | None) -> Composition:
     events = [event for event, count in spent.items() if count]
     slack, counts = 0.0, dict[Event, int]()
     for event in events:
-        plain, times = event, int(spent[event])
-        if isinstance(event, GridEvent):
-            plain, slack_of_one = as_gaussian(event)
-            slack += times * slack_of_one
-        elif event.row_bound != 0:  # what a sensitivity rests on does not change its cost
-            plain = replace(event, row_bound=0.0)
-        counts[plain] = counts.get(plain, 0) + times
+        plain, slack_of_one = _plain(event)
+        slack += spent[event] * slack_of_one
+        counts[plain] = counts.get(plain, 0) + int(spent[event])
         if plain.mechanism != "gaussian" and is_sampled(plain):
             raise check.NoGuarantee(
                 f"{who}: no proof covers {event.mechanism} noise on {event.sampling} batches ({event}). "
@@ -57,6 +54,14 @@ def compose(who: str, spent: Spent, delta: float | None) -> Composition:
         check.between(who, 0, 1, delta=delta)
     ordered = counts if len(counts) < 2 else sorted(counts, key=repr)
     return Composition(tuple((event, counts[event]) for event in ordered), slack)
+
+
+@lru_cache(maxsize=1024)  # every round asks for the same few
+def _plain(event: Event) -> tuple[Event, float]:
+    """What accountants take for an event, and the A of Theorem 2 that goes with it."""
+    if isinstance(event, GridEvent):
+        return as_gaussian(event)
+    return replace(event, row_bound=0.0), 0.0  # what a sensitivity rests on does not change its cost
 
 
 def is_sampled(event: Event) -> bool:
