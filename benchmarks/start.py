@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 COMPILE = """
-import numpy as np
 from sottovoce.problems import kernels
-kernels.gradients({stored!r}, {stored!r}, 0, kernels.rows_at_once(np.empty((40_000, 104), {stored!r}), False))
+kernels.gradients({stored!r}, {stored!r}, 0, kernels.rows_at_once({stored!r}, 40_000, 104, False))
 """
 
 

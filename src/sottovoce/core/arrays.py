@@ -60,6 +60,11 @@ def everyone(n: int) -> Integers:
     return np.frombuffer(np.arange(n, dtype=np.int64).tobytes(), np.int64)
 
 
+def of_clients(table: AnyArray, places: Integers) -> AnyArray:
+    """The rows of some clients: the table itself if these are all of its clients, so it is not to be written to."""
+    return table if places is everyone(len(table)) else table.take(places, axis=0)  # many times as fast as [places]
+
+
 def same_clients(some: AnyArray, others: AnyArray) -> bool:
     """Whether two arrays of clients' numbers are equal; quick if they are one array, as that of `everyone` is."""
     return some is others or np.array_equal(some, others)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.arrays import everyone
+from sottovoce.core.arrays import everyone, of_clients
 from sottovoce.core.contract import Algorithm, ColumnOracle, Oracle, Site
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, State
@@ -85,6 +85,10 @@ class ClientRounds:
         if not able.any():
             return None
         active = active & able
+        if active.all():
+            visit = self.visit(algorithm, self._states, down, self._everyone, active, k)
+            self._states, up = self.door.take_part(visit)
+            return Exchange(up, active)
         # With several runs at once a client works if any run asks it; runs that did not ask keep their old state.
         asked = np.flatnonzero(active if active.ndim == 1 else active.any(axis=0))
         if len(asked) == 0:
@@ -93,9 +97,6 @@ class ClientRounds:
         asked, takes = (self._everyone, active) if whole else (asked, active[..., asked])
         before, broadcast = (x if whole else codec.rows(x, asked) for x in (self._states, down))
         after, up = self.door.take_part(self.visit(algorithm, before, broadcast, asked, takes, k))
-        if whole and takes.all():
-            self._states = after
-            return Exchange(up, active)
         self._states = codec.merge(self._states, after, asked, takes[..., None])
         return Exchange(codec.merge(codec.empty_rows(up, self.n), up, asked, takes[..., None]), active)
 
@@ -159,7 +160,7 @@ class ClientRounds:
     def _site(
         self, local: np.ndarray, k: int, oracle: Oracle | ColumnOracle, release: Callable[..., np.ndarray]
     ) -> Site:
-        who = self.door.clients[local]
+        who = of_clients(self.door.clients, local)
         return Site(
             f=oracle,
             penalty=self.task.objective.penalty,

@@ -32,7 +32,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import Matrix, is_sparse
+from sottovoce.core.arrays import Matrix, is_sparse, of_clients
 from sottovoce.core.random.binding import Bound, sums
 from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
@@ -121,11 +121,9 @@ class NoiseKey:
 
     def bound(self, local: np.ndarray, count: int, asked: Sequence[np.ndarray]) -> Bound | None:
         """What the noise of an answer of `count` numbers is bound to, but for the answer itself."""
-        rows = self.rows.take(local, axis=0)  # many times as fast as rows[local]
-        hashed = (
-            sums(array, _factors(self.streams.seed, array.shape[-1], place + 1)) for place, array in enumerate(asked)
-        )
-        return Bound(_factors(self.streams.seed, count, 0), reduce(np.add, hashed, _NO_SUMS), rows)
+        rows, seed = of_clients(self.rows, local), self.streams.seed
+        hashed = [sums(array, _factors(seed, array.shape[-1], place)) for place, array in enumerate(asked, 1)]
+        return Bound(_factors(seed, count, 0), reduce(np.add, hashed or [_NO_SUMS]), rows)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -274,17 +274,18 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
         sums[:, client] += sums[:, first:end].sum(axis=1)
 
 
-def rows_at_once(X: np.ndarray, batches: bool) -> Blocks:
-    """How much a pass takes together. It changes no number, unless there are `batches`.
+@functools.cache
+def rows_at_once(stored: str, rows: int, width: int, batches: bool) -> Blocks:
+    """How much a pass over so many rows takes together. It changes no number, unless there are `batches`.
 
     Slopes of many rows take less time together. But the rows should still be in the nearest cache when they are added;
     and if they come from memory, long pauses between one block and the next leave that waiting. Of a batch few rows may
     be needed.
     """
-    width = X.shape[1]
     lanes = next(lanes for least, lanes in ((64, 16), (32, 8), (4, 4), (1, 1)) if width >= least)  # few are in vain
     if batches:
         return Blocks(0, 1, lanes)
-    most = (BLOCK_NEAR if X.nbytes <= SHARED_CACHE else BLOCK_FAR) // (width * X.itemsize)
-    rows = next((rows for rows in (32, 16, 8) if rows <= most), 4)
-    return Blocks(rows, 2 if rows == 32 else 1, lanes)
+    of_row = width * np.dtype(stored).itemsize
+    most = (BLOCK_NEAR if rows * of_row <= SHARED_CACHE else BLOCK_FAR) // of_row
+    together = next((count for count in (32, 16, 8) if count <= most), 4)
+    return Blocks(together, 2 if together == 32 else 1, lanes)

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import everyone, same_clients
+from sottovoce.core.arrays import everyone, of_clients, same_clients
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import ArgMin, Array, Arrays, Asks, Descent, Noise, Oracle, Part, ProxSteps
 from sottovoce.core.loss import Loss
@@ -105,6 +105,7 @@ class Door:
     intercept: Callable[..., np.ndarray] = untouched
 
     _shown: tuple[np.ndarray, Part, Json] | None = None  # see `_constants`
+    _part: tuple[int, Part] = (-1, _NOTHING)  # of the last round: see `part_at`
     _rates: dict[float, np.ndarray] = field(default_factory=dict[float, np.ndarray], init=False)  # by batch
     clip: float | None = None  # applied to answers that are not noisy (`Published` may ask for it)
     counted = False  # whether answers cost, so that asking more than declared is refused
@@ -218,7 +219,9 @@ class Door:
 
     def part_at(self, k: int) -> Part:
         """What was declared for round k."""
-        return (self.asks.at(k) or _NOTHING) if k > 0 else replace(self.asks.parts[0], answers=0)
+        if self._part[0] != k:  # a round asks for it several times
+            self._part = k, (self.asks.at(k) or _NOTHING) if k > 0 else replace(self.asks.parts[0], answers=0)
+        return self._part[1]
 
     def _constants(self, local: np.ndarray, part: Part) -> Json:
         """The numbers that an oracle shows; cached until other clients, or another kind of question, are asked."""
@@ -314,7 +317,7 @@ class Door:
     def occasion(self, purpose: Purpose, question: Question) -> Occasion:
         """For whom and for what random numbers are drawn, as the key takes it."""
         local = question.local
-        return Occasion(self.clients.take(local), local, question.k, purpose, question.number)
+        return Occasion(of_clients(self.clients, local), local, question.k, purpose, question.number)
 
     @staticmethod
     def asked(scale: Numbers, question: Question) -> tuple[np.ndarray, ...]:

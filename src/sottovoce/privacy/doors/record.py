@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from sottovoce.core import check, histogram, moments
+from sottovoce.core.arrays import of_clients
 from sottovoce.core.check import NoGuarantee
 from sottovoce.core.contract import ArgMin, Descent, Part, ProxSteps
 from sottovoce.core.random.streams import Purpose
@@ -311,7 +312,7 @@ class RecordDoor(ProvenDoor):
         return 2 if self.privacy.relation == "replace-one" else 1
 
     def _sensitivity(self, question: Question) -> np.ndarray:
-        return self._sensitivities(question.part.batch).take(question.local, axis=0)
+        return of_clients(self._sensitivities(question.part.batch), question.local)
 
     def _sensitivities(self, batch: float) -> np.ndarray:
         """How far one record moves each client's gradient."""

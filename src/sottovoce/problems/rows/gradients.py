@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from sottovoce.core import clipping
-from sottovoce.core.arrays import Booleans, Floats, Integers
+from sottovoce.core.arrays import Booleans, Floats, Integers, of_clients
 from sottovoce.core.compiling import THREADS
 from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
@@ -54,8 +54,8 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
     shape = (runs, n, loss.outputs, rows.features)
     if n == 0:
         return np.empty(shape)
-    plan, weights, stored = active.plan, rows.weights.take(active.clients), rows.stored  # (clients, 1)
-    blocks = kernels.rows_at_once(rows.X, len(keep) > 0)
+    plan, weights, stored = active.plan, of_clients(rows.weights, active.clients).reshape(-1), rows.stored
+    blocks = kernels.rows_at_once(stored, len(rows.X), rows.features, len(keep) > 0)
     kernel = kernels.gradients(stored, bound.terms, loss.code, blocks)
     at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
     answers: list[Floats] = []

@@ -58,7 +58,7 @@ class Rows(StoredRows):
         self.engine = engine_for(engine, len(self.X), self.dim) if loss.code >= 0 else "numpy"
         self.point_shape: tuple[int, ...] = (loss.outputs, self.features)  # of one model
         self._last_capped: tuple[float, Rows] | None = None
-        self._last_bound: tuple[tuple[float, int, str], SlopeBound] | None = None
+        self._last_bound: tuple[tuple[float | None, int, bool], SlopeBound] | None = None
 
     @property
     def arithmetic(self) -> str:
@@ -237,6 +237,11 @@ class Rows(StoredRows):
         return compute(self, active, points, bound, keep)
 
     def _slope_bound(self, clip: float | None, norm: int, quick: bool = False) -> SlopeBound:
+        if self._last_bound is None or self._last_bound[0] != (clip, norm, quick):  # a run has one
+            self._last_bound = (clip, norm, quick), self._new_slope_bound(clip, norm, quick)
+        return self._last_bound[1]
+
+    def _new_slope_bound(self, clip: float | None, norm: int, quick: bool) -> SlopeBound:
         require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
         fits = clip is None or clipping.LEAST_IN_FLOAT32 <= clip <= clipping.MOST_IN_FLOAT32
         quick = quick and fits and self.stored == "float32" and self.loss.outputs == 1 and self.engine == "kernel"
@@ -244,15 +249,11 @@ class Rows(StoredRows):
         if clip is None:
             return SlopeBound(np.inf, norm, np.empty(0), terms)
         positive("Rows", clip=clip)
-        asked = (float(clip), norm, terms)
-        if self._last_bound is None or self._last_bound[0] != asked:  # a run has one
-            norms = self.l1_norms if norm == 1 else self.l2_norms
-            if self.stored == "float32":  # a thread may take denormal numbers for 0 where another does not
-                norms = norms + self.features ** (1 / norm) * float(np.finfo(np.float32).tiny)
-            caps = clipping.slope_caps(norms, float(clip), self.features)
-            caps = clipping.caps_in_float32(caps) if quick else caps
-            self._last_bound = asked, SlopeBound(float(clip), norm, caps, terms)
-        return self._last_bound[1]
+        norms = self.l1_norms if norm == 1 else self.l2_norms
+        if self.stored == "float32":  # a thread may take denormal numbers for 0 where another does not
+            norms = norms + self.features ** (1 / norm) * float(np.finfo(np.float32).tiny)
+        caps = clipping.slope_caps(norms, float(clip), self.features)
+        return SlopeBound(float(clip), norm, clipping.caps_in_float32(caps) if quick else caps, terms)
 
     def _capped(self, cap: float) -> "Rows":
         """These rows, those longer than `cap` scaled down to it."""
