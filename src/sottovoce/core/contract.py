@@ -205,7 +205,10 @@ class Hub:
         if x.shape[-2] == 1:
             return self.if_any(x, np.zeros(()))
         total = _sum_over_clients(self.fresh(x, 0.0))
-        return total / np.maximum(self.answered.sum(axis=-2, keepdims=True), 1)
+        count = (
+            self.answered.shape[-2] if self.answered.all() else np.maximum(self.answered.sum(axis=-2, keepdims=True), 1)
+        )
+        return total / count
 
     def fresh(self, new: Array, old: Array | float) -> Array:
         """Row by row: the new message of those who answered, the old one of the others. Not to be written to."""
@@ -214,7 +217,9 @@ class Hub:
         return np.where(self.answered, new, old)
 
     def if_any(self, new: Array, old: Array) -> Array:
-        """The new value; the old one in those of several runs where nobody answered."""
+        """The new value; the old one in those of several runs where nobody answered. Not to be written to."""
+        if new.shape == old.shape and self.answered.all():
+            return new
         return np.where(self.answered.any(axis=-2, keepdims=True), new, old)
 
 
