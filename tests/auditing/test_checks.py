@@ -105,7 +105,9 @@ def noisy(change: Callable[[np.ndarray, np.ndarray, Any], np.ndarray]) -> Any:
     """A door whose standard noise is changed: change(noise, exact, door) -> noise."""
     plain = Door.noisy
 
-    def broken(self: Any, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian") -> Any:
+    def broken(
+        self: Any, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian", *_: Any
+    ) -> Any:
         intercept, kept = self.intercept, {}
         self.intercept = lambda answer, *made_of: kept.update(answer=answer, made_of=made_of) or answer
         try:
@@ -199,13 +201,12 @@ def every_other_answer() -> Any:
 
 
 def unbound(part: str) -> Any:
-    """A key that leaves out the answer, or the rows."""
-    plain = NoiseKey.binding
+    """A key that leaves out the answer (its factors are 0), or the rows."""
+    plain = NoiseKey.bound
 
-    def broken(self: Any, local: np.ndarray, arrays: Any) -> Any:
-        about = np.array(plain(self, local, arrays))
-        about[..., {"answer": slice(0, 2), "rows": slice(2, 4)}[part]] = 0
-        return about
+    def broken(self: Any, local: np.ndarray, count: int, asked: Any) -> Any:
+        bound = plain(self, local, count, asked)
+        return bound._replace(**{part: 0 * getattr(bound, part)})
 
     return broken
 
@@ -329,10 +330,10 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     ),
     "ledger files not written": (OwnerLedgers, "_charge_one", lambda *_: None, SGD, "ledgers", "answers charged"),
     "noise not bound to the answer": (
-        NoiseKey, "binding", unbound("answer"), SGD, "seeds", "noise for another answer about the same rows",
+        NoiseKey, "bound", unbound("factors"), SGD, "seeds", "noise for another answer about the same rows",
     ),
     "noise not bound to the rows": (
-        NoiseKey, "binding", unbound("rows"), SGD, "seeds", "noise for the same answer about other rows",
+        NoiseKey, "bound", unbound("rows"), SGD, "seeds", "noise for the same answer about other rows",
     ),
     "bound on rows left out of charges": (
         calibration, "bound_in_force", lambda *_: 0.0, LOCAL, "variants", "bound on rows that a charge names",

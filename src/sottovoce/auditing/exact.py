@@ -25,6 +25,7 @@ from sottovoce.auditing.finding import Finding, conclude
 from sottovoce.auditing.game import Game, Player, Sampling, streams_of
 from sottovoce.auditing.ratio import Table, exact_epsilon
 from sottovoce.core.arrays import AnyArray, Floats, Integers
+from sottovoce.core.random.binding import Bound
 from sottovoce.core.random.streams import SERVER, About, Purpose, Streams
 
 LINEAR = 1e-7  # relative: how closely b + M ξ must reproduce the messages
@@ -102,9 +103,9 @@ class Probe(Chosen):
 
     def noisy(
         self, exact: np.ndarray, scale: np.ndarray, clients: np.ndarray, round_: int, purpose: Purpose,
-        question: int = 0, about: About = None,
+        question: int = 0, bound: Bound | None = None, in_place: bool = False,
     ) -> np.ndarray:  # fmt: skip
-        return self.normal(clients, round_, purpose, exact.shape[-1], question, about) * scale + exact
+        return self.normal(clients, round_, purpose, exact.shape[-1], question) * scale + exact
 
     def bits(
         self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None

@@ -83,12 +83,17 @@ class NoiseKey:
         return draw(at.who, at.k, at.purpose, count or exact.shape[-1], at.question, bound)
 
     def noisy(
-        self, kind: str, scale: np.ndarray | float, at: Occasion, exact: np.ndarray, asked: Sequence[np.ndarray] = ()
-    ) -> np.ndarray:
-        """An exact answer plus `noise` for it times `scale`: a number, or numbers that fit the answer."""
+        self, kind: str, scale: np.ndarray | float, at: Occasion, exact: np.ndarray, asked: Sequence[np.ndarray] = (),
+        in_place: bool = False,
+    ) -> np.ndarray:  # fmt: skip
+        """An exact answer plus `noise` for it times `scale`: a number, or numbers that fit the answer.
+
+        `in_place`: the memory of the exact answer may be used for the noisy one.
+        """
         if kind != "laplace" and np.shape(scale)[-1:] in ((), (1,)):  # one for each client
             bound = self.bound(at.local, exact.shape[-1], asked)
-            return self.streams.noisy(exact, np.atleast_2d(scale), at.who, at.k, at.purpose, at.question, bound)
+            whose = at.who, at.k, at.purpose, at.question
+            return self.streams.noisy(exact, np.atleast_2d(scale), *whose, bound, in_place)
         noise = self.noise(kind, at, exact, asked)
         noise *= scale
         noise += exact  # in place: numbers of an answer that is larger than its noise would share it, so it is refused

@@ -14,14 +14,16 @@ from numba import njit, types
 
 from sottovoce.core.compiling import Kernel, compile_for
 from sottovoce.core.random import quantiles
-from sottovoce.core.random.normal import FAR
 from sottovoce.core.random.philox import M0, M1, W0, W1
 
 BLOCK = 2048  # numbers whose tails are gathered
 LONG = 24  # blocks of one client that are worth a loop of their own: a processor works on several of them at once
-_PARTS = (quantiles.to_unit, quantiles.middle_quantile, quantiles.tail_quantile)
+_PARTS = (
+    *(quantiles.to_unit, quantiles.middle_quantile),
+    *(quantiles.tail_root, quantiles.tail_quantile, quantiles.far_quantile),
+)
 _compiled: list[Any] = [njit(error_model="numpy")(part) for part in _PARTS]
-_unit, _middle, _tail = _compiled
+_unit, _middle, _root, _tail, _far = _compiled
 _WHOLE, _REAL, _PLACE = types.uint64, types.float64, types.int64
 _READ = {axes: types.Array(_WHOLE, axes, "C", readonly=True) for axes in (1, 2, 3)}
 _WORDS = {axes: types.Array(types.uint32, axes, "C", readonly=True) for axes in (2, 3)}
@@ -39,25 +41,19 @@ def fill() -> Kernel:
 
 @functools.cache
 def normal() -> Kernel:
-    """normal(k0, k1, about, clients, round, tag, far, out, low, high): standard normal numbers of the same bits.
-
-    far[0] becomes 1 if one of them is SciPy's part (`normal.py`).
-    """
-    given = *_KEYS, _READ[3], *_COUNTER, _WHOLE[::1]
-    return compile_for(types.void(*given, _REAL[:, :, ::1], _PLACE, _PLACE), _normal)
+    """normal(k0, k1, about, clients, round, tag, out, low, high): standard normal numbers of the same bits."""
+    return compile_for(types.void(*_KEYS, _READ[3], *_COUNTER, _REAL[:, :, ::1], _PLACE, _PLACE), _normal)
 
 
 @functools.cache
 def noisy() -> Kernel:
-    """noisy(k0, k1, factors, others, rows, clients, round, tag, far, scale, words, exact, out, low, high).
+    """noisy(k0, k1, factors, others, rows, clients, round, tag, scale, words, out, low, high).
 
-    The same numbers, times the scale of their place (run x clients + client), added to `exact` (the shape of `out`).
-    They are bound to what `binding.Bound` says of `factors`, `others` (runs or 1, clients or 1, 2) and `rows`
-    (clients, 2), in the same loop; to nothing if `factors` is empty. `words`: the numbers of `exact` as words.
+    The same numbers, times the scale of their place (run x clients + client), are added to what is in `out`. They are
+    bound to what `binding.Bound` says of `factors`, `others` (runs or 1, clients or 1, 2) and `rows` (clients, 2), in
+    the same loop; to nothing if `factors` is empty. `words`: the numbers in `out` as words, the same memory.
     """
-    about = _READ[2], _READ[3], _READ[2]
-    scale, exact = types.Array(_REAL, 1, "C", readonly=True), types.Array(_REAL, 3, "C", readonly=True)
-    given = *_KEYS, *about, *_COUNTER, _WHOLE[::1], scale, _WORDS[3], exact
+    given = *_KEYS, _READ[2], _READ[3], _READ[2], *_COUNTER, types.Array(_REAL, 1, "C", readonly=True), _WORDS[3]
     return compile_for(types.void(*given, _REAL[:, :, ::1], _PLACE, _PLACE), _noisy)
 
 
@@ -158,7 +154,7 @@ def _fill(k0, k1, about, clients, round_, tag, out, first, end):
 
 
 @njit(error_model="numpy")
-def _quantiles(bits, half, places, numbers, far, q, tails, where):
+def _quantiles(bits, half, places, numbers, q, tails, roots, where):
     """Normal numbers of the bits of some places, into `numbers`. The tails are gathered: to work on several at once."""
     count, found = len(numbers) // places, 0
     if count % 2:
@@ -174,11 +170,10 @@ def _quantiles(bits, half, places, numbers, far, q, tails, where):
         tails[found], where[found] = q[i], i
         found += abs(q[i]) > 0.425
     for j in range(found):
-        tails[j] = _tail(tails[j])
+        roots[j] = _root(tails[j])
+        tails[j] = _tail(tails[j], roots[j])
     for j in range(found):
-        numbers[where[j]] = tails[j]
-        if abs(tails[j]) > FAR:
-            far[0] = 1
+        numbers[where[j]] = tails[j] if roots[j] <= quantiles.FAR else _far(tails[j], roots[j])
 
 
 @njit(error_model="numpy", inline="always")
@@ -186,32 +181,34 @@ def _room(count):
     """How many clients are worked on together, while all about them is in the nearest cache; and room for that."""
     at_once, half = max(1, BLOCK // max(1, count)), (count + 1) // 2
     bits, table = np.empty(at_once * 2 * half, np.uint64), np.empty((6, at_once * max(1, half)), np.uint64)
-    q, tails, where = np.empty(at_once * count), np.empty(at_once * count), np.empty(at_once * count, dtype=np.int64)
-    return at_once, half, bits, table, q, tails, where
+    of_each = at_once * count
+    q, tails, roots, where = np.empty(of_each), np.empty(of_each), np.empty(of_each), np.empty(of_each, np.int64)
+    return at_once, half, bits, table, (q, tails, roots, where)
 
 
-def _normal(k0, k1, about, clients, round_, tag, far, out, first, end):
+def _normal(k0, k1, about, clients, round_, tag, out, first, end):
     _, n, count = out.shape
-    at_once, half, bits, table, q, tails, where = _room(count)
+    at_once, half, bits, table, room = _room(count)
     for low in range(first, end, at_once):
         high = min(low + at_once, end)
         _keys(k0, k1, about, n, low, high, table)
         _draw(clients, round_, tag, n, low, high, half, table, bits)
-        _quantiles(bits, half, high - low, out.reshape(-1)[low * count : high * count], far, q, tails, where)
+        _quantiles(bits, half, high - low, out.reshape(-1)[low * count : high * count], *room)
 
 
-def _noisy(k0, k1, factors, others, rows, clients, round_, tag, far, scale, words, exact, out, first, end):
+def _noisy(k0, k1, factors, others, rows, clients, round_, tag, scale, words, out, first, end):
     _, n, count = out.shape
-    at_once, half, bits, table, q, tails, where = _room(count)
+    at_once, half, bits, table, room = _room(count)
+    numbers = np.empty(at_once * count)
     for low in range(first, end, at_once):
         high = min(low + at_once, end)
         _bound_keys(k0, k1, factors, others, rows, words, n, low, high, table)
         _draw(clients, round_, tag, n, low, high, half, table, bits)
-        _quantiles(bits, half, high - low, out.reshape(-1)[low * count : high * count], far, q, tails, where)
+        _quantiles(bits, half, high - low, numbers[: (high - low) * count], *room)
         for place in range(low, high):
-            own, about = out[place // n, place % n], exact[place // n, place % n]
+            own, added = out[place // n, place % n], numbers[(place - low) * count : (place - low + 1) * count]
             for i in range(count):
-                own[i] = scale[place] * own[i] + about[i]
+                own[i] = scale[place] * added[i] + own[i]
 
 
 @njit(error_model="numpy", inline="always")

@@ -114,8 +114,8 @@ class Streams:
 
     def _whose(self, clients: AnyArray, round_: int, purpose: Purpose, question: int) -> tuple[Words | np.uint64, ...]:
         """The counter of the compiled loops, but for the block."""
-        tag = np.uint64(_tag(purpose, question))
-        return np.ascontiguousarray(clients, dtype=np.uint64), np.uint64(round_), tag
+        numbers = clients.view(np.uint64) if clients.dtype == np.int64 else np.asarray(clients, np.uint64)  # >= 0
+        return np.ascontiguousarray(numbers), np.uint64(round_), np.uint64(_tag(purpose, question))
 
     def _bound_to(self, about: About) -> Words:
         """What changes the keys, for the compiled loops: (runs or 1, clients, 4), or empty."""
@@ -165,42 +165,33 @@ class Streams:
         if compiled_pays(n * count * runs):
             from sottovoce.core.random import compiled
 
-            far, out, whose = np.zeros(1, np.uint64), np.empty((runs, n, count)), (clients, round_, purpose, question)
-            given = *self._key_of_each_run, self._bound_to(about), *self._whose(*whose), far
-            numbers = self._by_kernel(compiled.normal(), given, out)
-            if not far[0]:
-                return numbers
+            given = *self._key_of_each_run, self._bound_to(about), *self._whose(clients, round_, purpose, question)
+            return self._by_kernel(compiled.normal(), given, np.empty((runs, n, count)))
         return normal(self.bits(clients, round_, purpose, count, question, about))
 
     def noisy(
         self, exact: Floats, scale: Floats, clients: AnyArray, round_: int, purpose: Purpose, question: int = 0,
-        bound: Bound | None = None,
+        bound: Bound | None = None, in_place: bool = False,
     ) -> Floats:  # fmt: skip
         """`exact` (runs?, clients, count) plus `scale` (runs?, clients or 1, 1) times a normal number for each.
 
-        One pass over the answer, where NumPy makes three, and one more where numbers are `bound` to it.
+        One loop over the answer, where NumPy makes many. `in_place`: the memory of `exact` may be used for the sums.
         """
-        n, runs, count = len(clients), self.runs or 1, exact.shape[-1]
-        shape = runs, n, count
-        scales = np.empty((runs, n, 1))
+        shape, lead = (self.runs or 1, len(clients), exact.shape[-1]), () if self.runs is None else (self.runs,)
+        fits = exact.shape in (shape, (*lead, *shape[1:]))
+        whole = exact if fits and in_place else np.array(exact if fits else np.broadcast_to(exact, shape), order="C")
+        scales, whole = np.empty((*lead, shape[1], 1)), np.ascontiguousarray(whole).reshape(*lead, *shape[1:])
         scales[:] = scale
-        fits = exact.shape in (shape, shape[1:] if self.runs is None else shape)
-        whole = np.ascontiguousarray(exact if fits else np.broadcast_to(exact, shape)).reshape(shape)
         if compiled_pays(whole.size):
             from sottovoce.core.random import compiled
 
             factors, others, rows = _UNBOUND if bound is None else bound
             others = np.ascontiguousarray(self._of_each_run(others, others.shape[-2]))
-            far, out, whose = np.zeros(1, np.uint64), np.empty(shape), (clients, round_, purpose, question)
-            given = *self._key_of_each_run, factors, others, rows, *self._whose(*whose), far
-            given = *given, scales.reshape(-1), whole.view(np.uint32), whole
-            numbers = self._by_kernel(compiled.noisy(), given, out)
-            if not far[0]:
-                return numbers
-        own = whole if self.runs is not None else whole[0]
-        about = None if bound is None else bound.words(own)
-        numbers = normal(self.bits(clients, round_, purpose, count, question, about))
-        return numbers * (scales if self.runs is not None else scales[0]) + own
+            whose, out = self._whose(clients, round_, purpose, question), whole.reshape(shape)
+            given = *self._key_of_each_run, factors, others, rows, *whose, scales.reshape(-1), out.view(np.uint32)
+            return self._by_kernel(compiled.noisy(), given, out)
+        about = None if bound is None else bound.words(whole)
+        return normal(self.bits(clients, round_, purpose, shape[-1], question, about)) * scales + whole
 
     def laplace(
         self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None

@@ -308,10 +308,17 @@ class Door:
         return self.key.noise("gaussian", occasion, exact, self.asked(scale, question), count)
 
     def noisy(
-        self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian"
-    ) -> np.ndarray:
-        """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet."""
-        noisy = self.key.noisy(kind, scale, self.occasion(purpose, question), exact, self.asked(scale, question))
+        self, exact: np.ndarray, scale: Numbers, purpose: Purpose, question: Question, kind: str = "gaussian",
+        fresh: bool = False,
+    ) -> np.ndarray:  # fmt: skip
+        """`exact` with fresh noise of deviation (Laplace: of scale) `scale`: the one place where the two meet.
+
+        `fresh`: nobody else has `exact`. Then noise is added in place, unless somebody looks on: with many clients one
+        array more is much memory.
+        """
+        in_place = fresh and self.intercept is untouched
+        about = self.occasion(purpose, question), exact, self.asked(scale, question)
+        noisy = self.key.noisy(kind, scale, *about, in_place)
         return self.intercept(noisy, exact, scale, kind)
 
     def occasion(self, purpose: Purpose, question: Question) -> Occasion:

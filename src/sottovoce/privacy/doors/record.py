@@ -114,7 +114,7 @@ class RecordDoor(ProvenDoor):
         event = self.event_of(question.part)
         if not self.privacy.on_grid:
             return self.answered(
-                question, exact, lambda sums: self.noisy(sums, scale, Purpose.NOISE, question, event.mechanism)
+                question, exact, lambda sums: self.noisy(sums, scale, Purpose.NOISE, question, event.mechanism, True)
             )
         step, grid_scale = self.grid_step(question.part)[question.local], self.grid_scale(question.part, steps)
         return self.answered(
