@@ -6,7 +6,7 @@ import numpy as np
 def batch_rates(batch: float, sizes: np.ndarray, whole: bool) -> np.ndarray:
     """The share of its records each client draws for a batch of `batch` records (or that share of them, if < 1)."""
     if batch == 0:
-        return np.ones(np.shape(sizes))
+        return np.broadcast_to(1.0, np.shape(sizes))
     drawn = np.minimum(batch * sizes if batch < 1 else np.full(np.shape(sizes), float(batch)), sizes)
     return (np.maximum(np.rint(drawn), 1) if whole else drawn) / sizes
 

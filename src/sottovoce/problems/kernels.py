@@ -56,7 +56,9 @@ def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
     high = sizes[client] * (index + 1) // counts[client]
     before = (np.cumsum(sizes) - sizes)[client]
     place = np.where(index > 0, n - 1 + np.cumsum(index > 0), client)
-    chunks = np.stack([starts[client] + low, starts[client] + high, client, before + low, place], axis=1)
+    chunks = np.empty((len(client), 5), np.uint32)  # with many clients, half of 64 bits is much memory
+    for part, numbers in enumerate((starts[client] + low, starts[client] + high, client, before + low, place)):
+        chunks[:, part] = numbers
 
     work = np.cumsum(high - low + 4)  # a chunk costs a little even when it is one row
     inner = np.searchsorted(work, np.linspace(0, work[-1], min(TASKS, len(work)) + 1)[1:-1])
@@ -65,7 +67,7 @@ def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
     ends = n + np.cumsum(counts[several] - 1)
     folds = np.stack([several, ends - (counts[several] - 1), ends], axis=1)
     return Plan(
-        np.ascontiguousarray(chunks, dtype=np.int64),
+        chunks,
         [0, *inner.tolist(), len(work)],
         folds.astype(np.int64),
         places=n + int(np.sum(counts - 1)),
@@ -188,9 +190,9 @@ def _one_margin(code: int, terms: str, blocks: Blocks) -> FunctionType:
         slopes[:], labels[:], bounds[:] = 0.0, 1.0, 0.0
         own = point, total, slopes, labels, bounds
         for chunk in range(begin, end):
-            start, stop, place = chunks[chunk, 0], chunks[chunk, 1], chunks[chunk, 4]
-            client = chunks[chunk, 2] if w.shape[1] > 1 else 0
-            to_keep, weight = chunks[chunk, 3] - start, weights[chunks[chunk, 2]]
+            start, stop, owner = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 2])
+            to_keep, place = np.int64(chunks[chunk, 3]) - start, np.int64(chunks[chunk, 4])
+            client, weight = owner if w.shape[1] > 1 else 0, weights[owner]
             step = stop - start if runs == 1 else max(4, NUMBERS_PER_BLOCK // width // 4 * 4)
             for low in range(start, stop, step):
                 rows = (low, min(low + step, stop))
@@ -215,9 +217,9 @@ def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks
     step = max(2, NUMBERS_PER_BLOCK // X.shape[1] // 2 * 2)
     slopes = np.empty((2, w.shape[2]))
     for chunk in range(begin, end):
-        start, stop = chunks[chunk, 0], chunks[chunk, 1]
-        client = chunks[chunk, 2] if w.shape[1] > 1 else 0
-        to_keep, place = chunks[chunk, 3] - start, chunks[chunk, 4]
+        start, stop, owner = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 2])
+        to_keep, place = np.int64(chunks[chunk, 3]) - start, np.int64(chunks[chunk, 4])
+        client = owner if w.shape[1] > 1 else 0
         sums[:, place] = 0.0
         for low in range(start, stop, step):
             rows = (low, min(low + step, stop))
@@ -228,7 +230,7 @@ def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks
         for run in range(len(sums)):
             for c in range(sums.shape[2]):
                 for k in range(sums.shape[3]):
-                    sums[run, place, c, k] *= weights[chunks[chunk, 2]]
+                    sums[run, place, c, k] *= weights[owner]
 
 
 @functools.cache
@@ -261,7 +263,7 @@ def gradients(stored: str, terms: str, code: int, blocks: Blocks) -> Kernel:
         *(given(getattr(types, stored), 2), given(real, 1), given(real, 1)),  # X, y, caps
         *(real, whole, real),  # parameter, norm, room
         *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
-        *(given(whole, 2), types.Array(real, 4, "C"), whole, whole),  # chunks, sums, begin, end
+        *(given(types.uint32, 2), types.Array(real, 4, "C"), whole, whole),  # chunks, sums, begin, end
     )
     if code == SOFTMAX:
         return compile_for(signature, _several_margins, fastmath=FAST)

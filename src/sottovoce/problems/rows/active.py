@@ -55,6 +55,7 @@ class ActiveClients:
 
     @cached_property
     def bounds(self) -> Integers:
+        """Client i has rows bounds[i]:bounds[i+1] of all that are asked for."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @cached_property

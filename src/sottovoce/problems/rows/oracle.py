@@ -249,11 +249,14 @@ class Rows(StoredRows):
         if clip is None:
             return SlopeBound(np.inf, norm, np.empty(0), terms)
         positive("Rows", clip=clip)
-        norms = self.l1_norms if norm == 1 else self.l2_norms
-        if self.stored == "float32":  # a thread may take denormal numbers for 0 where another does not
-            norms = norms + self.features ** (1 / norm) * float(np.finfo(np.float32).tiny)
-        caps = clipping.slope_caps(norms, float(clip), self.features)
-        return SlopeBound(float(clip), norm, clipping.caps_in_float32(caps) if quick else caps, terms)
+        # In float32, a thread may take denormal numbers for 0 where another does not.
+        tiny = self.features ** (1 / norm) * float(np.finfo(np.float32).tiny) if self.stored == "float32" else 0.0
+        all_caps, end = np.empty(len(self.X)), 0
+        for norms in self.norms(norm):  # some at a time: each step of it is one array more
+            caps = clipping.slope_caps(norms + tiny, float(clip), self.features)
+            all_caps[end : end + len(caps)] = clipping.caps_in_float32(caps) if quick else caps
+            end += len(caps)
+        return SlopeBound(float(clip), norm, all_caps, terms)
 
     def _capped(self, cap: float) -> "Rows":
         """These rows, those longer than `cap` scaled down to it."""

@@ -27,6 +27,7 @@ class StoredRows:
         stored = np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
         self.X: AnyArray = np.ascontiguousarray(finite_array("Rows", "X", X, 2, stored))
         self.stored: str = self.X.dtype.name  # "float64" or "float32"
+        require(len(self.X) < 2**32, "Rows", "one process can have at most 2^32 - 1 rows", len(self.X))
         require(self.X.shape[1] > 0, "Rows", "X must have at least one column", self.X.shape)
         self.y: Floats = np.ascontiguousarray(loss.check_labels(y))
         require(len(self.y) == len(self.X), "Rows", f"y must have a label for each of {len(self.X)} rows", len(self.y))
@@ -89,20 +90,20 @@ class StoredRows:
         return margins if self.loss.outputs > 1 else margins[:, 0]
 
     @cached_property
-    def l1_norms(self) -> Floats:
-        """The l1 norm of each row."""
-        with np.errstate(over="ignore"):
-            return np.concatenate([np.abs(X).sum(axis=1) for X in self.slabs()])
-
-    @cached_property
     def l2_norms(self) -> Floats:
-        """The Euclidean norm of each row, computed relative to its largest entry, so that no tiny row becomes 0."""
-        norms: list[Floats] = []
+        """The Euclidean norm of each row."""
+        return np.concatenate(list(self.norms(2)))
+
+    def norms(self, norm: int) -> Iterator[Floats]:
+        """The l1 or the Euclidean norm of all rows, some at a time; the latter is computed relative to a row's largest
+        entry, so that no tiny row becomes 0."""
         for X in self.slabs():
-            top = np.abs(X).max(axis=1, keepdims=True)
             with np.errstate(over="ignore", under="ignore"):
-                norms.append(top[:, 0] * np.sqrt(np.square(X / np.where(top > 0.0, top, 1.0)).sum(axis=1)))
-        return np.concatenate(norms)
+                if norm == 1:
+                    yield np.abs(X).sum(axis=1)
+                else:
+                    top = np.abs(X).max(axis=1, keepdims=True)
+                    yield top[:, 0] * np.sqrt(np.square(X / np.where(top > 0.0, top, 1.0)).sum(axis=1))
 
     def slabs(self) -> Iterator[Floats]:
         """All rows as float64, some at a time."""
