@@ -78,6 +78,8 @@ def test_help_answers_at_once_and_names_the_exit_codes(tmp_path: Path) -> None:
     outcome = started("--help", cwd=tmp_path, code=code)
     assert outcome.returncode == 0
     assert not HEAVY & {name.split(".")[0] for name in outcome.stderr.split()}
+    # so the time for which threads of NumPy wait busily can still be set
+    assert os.environ["OPENBLAS_THREAD_TIMEOUT"]
     for word in ("demo", "run", "list", "data", "130", "--version"):
         assert word in outcome.stdout
 

@@ -192,6 +192,12 @@ def test_bundled_files_have_the_published_digest(file: str):
     assert SHA256[file] in (resources.files("sottovoce.problems").joinpath("data", "ATTRIBUTION.md").read_text())
 
 
+def test_adult_is_read_without_pandas():
+    """Arrow imports it where it is installed, unless one takes care: longer than all the rest takes."""
+    code = "import sys; from sottovoce.problems import data; data.adult(); assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_changed_bundled_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     shutil.copytree(str(resources.files("sottovoce.problems") / "data"), tmp_path / "data")
     monkeypatch.setattr(sources.resources, "files", lambda _: tmp_path)

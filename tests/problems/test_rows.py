@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -179,6 +179,7 @@ def test_a_client_alone_gets_the_same_bits(loss: Loss, engine: str, features: in
 
 @each_engine
 @settings(max_examples=25, deadline=None)
+@example(sizes=[3, 40, 3, 32, 32, 31, 500, 3], features=7, seed=0)  # few and many rows, neighbours of one size or not
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=2, max_size=12),
     features=st.integers(1, 80),

@@ -15,7 +15,7 @@ TABLES: dict[str, Json] = {
     "objective": {"loss": "logistic", "penalty": "l2", "lam": 1e-6},
     "privacy": {"mode": "proven", "epsilon": 1.0, "delta": 1e-5},
     # At this size the compiled kernel saves about as much as its first compilation costs.
-    "run": {"seed": 0, "name": "demo", "engine": "numpy", "record_every": 5},
+    "run": {"seed": 0, "name": "demo", "engine": "numpy", "record_every": 10},
 }
 METHODS = ("auto", "dp-admm", "dp-sgd")  # constants by rule, from sizes and the budget (`sottovoce.rules`)
 SUMMED = "noisy-gd"  # the method that is also shown where only sums are seen

@@ -121,7 +121,8 @@ def clamp(slopes: Floats, caps: Floats, norm: int) -> Floats:
     """
     if slopes.shape[-1] > 1:
         return clip_rows(slopes, caps, norm)
-    return np.where(slopes > caps, caps, np.where(slopes < -caps, -caps, np.where(slopes == slopes, slopes, 0.0)))
+    within = np.minimum(np.maximum(slopes, -caps), caps)  # NaN where the slope is
+    return np.where(within == within, within, 0.0)
 
 
 def clip_entries(entries: Floats, owner: Integers, owners: int, count: int, clip: float) -> Floats:

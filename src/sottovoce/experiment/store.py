@@ -38,6 +38,8 @@ from sottovoce.ledger.fingerprint import fingerprint
 from sottovoce.problems.federation import FederatedData
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sottovoce.experiment.result import Result
 
 CONFIG, CHECKPOINT, HISTORY, MODEL = "config.toml", "checkpoint.npz", "history.parquet", "model.npz"
@@ -191,12 +193,20 @@ def identity(config: Tables, federation: FederatedData) -> str:
     return hashlib.sha256((to_toml(config) + fingerprint(*federation.fingerprint_arrays())).encode()).hexdigest()
 
 
+def _column(numbers: np.ndarray) -> "pa.Array":
+    """As `pa.array(numbers)`, which imports pandas."""
+    import pyarrow as pa
+
+    memory = pa.py_buffer(np.ascontiguousarray(numbers))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, memory])
+
+
 def _parquet(history: History, private: set[str]) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
     sink = io.BytesIO()
-    table = pa.table({name: pa.array(column) for name, column in history.columns.items()})
+    table = pa.table({name: _column(history[name]) for name in history.columns})
     mark = {"released": "no: read off private rows"}
     marked = [field.with_metadata(mark) if field.name in private else field for field in table.schema]
     parquet.write_table(table.cast(pa.schema(marked)), sink)

@@ -72,7 +72,9 @@ def _truncated(vectors: np.ndarray, clip: float, norm: int) -> np.ndarray:
             sizes, most = np.abs(numbers).sum(axis=-1, keepdims=True), float(GRID_BOUND)
         else:  # sums of squares may be off by 2^-24
             sizes, most = np.vecdot(numbers, numbers)[..., None], LARGEST_SQUARE
-        np.copyto(numbers, 0.0, where=~(sizes <= most))  # also where a size is NaN
+        within = sizes <= most  # not where a size is NaN
+        if not within.all():
+            np.copyto(numbers, 0.0, where=~within)
     return numbers
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Booleans, Floats, Integers, Numbers
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, Numbers
 from sottovoce.core.check import Example, InvalidInput, WholeOrZero, require
 from sottovoce.core.clipping import clip_rows
 from sottovoce.core.vouched import derived, vouch
@@ -244,11 +244,8 @@ class ModuleRows(Rows):
         self.point_shape = (self.dim,)
         loss.try_on_zeros(self.features)  # whether it takes such rows, before it is asked
 
-    def clipped_examples(
-        self, w: Floats, client: int, clip: float, norm: int = 2, some: Integers | None = None
-    ) -> Floats:
-        start, end = int(self.offsets[client]), int(self.offsets[client + 1])
-        rows = slice(start, end) if some is None else start + some
+    def clipped_examples(self, w: Floats, client: int, clip: float, norm: int = 2, some: slice = slice(None)) -> Floats:
+        rows = self._rows_of(client, some)
         return clip_rows(self.loss.bounded_examples(self.X[rows], self.y[rows], w), clip, norm)
 
     def truncated_sums(self, *_: object, **__: object) -> None:

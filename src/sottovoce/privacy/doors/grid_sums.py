@@ -40,8 +40,9 @@ def gradient_sums(
         rows: np.ndarray = np.arange(int(exact.sizes[client]))
         in_batch = None if drawn is None else drawn[(*place[:-1], slice(starts[place[-1]], starts[place[-1] + 1]))]
         for some in np.array_split(rows, max(1, len(rows) * exact.dim // _AT_ONCE)):
-            examples = exact.clipped_examples(points[place], client, clip, norm, some)
-            chosen = examples if in_batch is None else examples[in_batch[some]]
+            piece = slice(int(some[0]), int(some[-1]) + 1)
+            examples = exact.clipped_examples(points[place], client, clip, norm, piece)
+            chosen = examples if in_batch is None else examples[in_batch[piece]]
             share = float(shares[client, 0])
             sums[place] += mechanisms.grid_sum(chosen if share == 1 else chosen * share, clip, norm)
     return sums

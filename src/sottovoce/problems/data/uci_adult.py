@@ -1,5 +1,7 @@
 """Adult (census income) of the UCI Machine Learning Repository. It comes with the package."""
 
+from typing import Any
+
 import numpy as np
 
 from sottovoce.core import check
@@ -8,6 +10,7 @@ from sottovoce.core.clipping import shorten_rows
 from sottovoce.problems.data.dataset import Dataset, encoded
 from sottovoce.problems.data.sources import Source, bundled
 from sottovoce.problems.schema import Schema
+from sottovoce.problems.schema.frames import columns_of_text
 
 ENCODINGS = ("schema", "one-hot", "ranks", "classes")
 SOURCE = Source.named("adult")
@@ -29,18 +32,18 @@ def adult(encoding: str = "schema") -> Dataset:
     check.one_of("adult", "encoding", encoding, ENCODINGS)
     files = ("adult.test", "adult.data") if encoding == "ranks" else ("adult.data", "adult.test")
     lines = (line for file in files for line in _lines(file) if encoding == "classes" or "?" not in line)
-    entries = ", ".join(lines).split(", ")
-    *columns, incomes = (entries[number :: len(COLUMNS) + 1] for number in range(len(COLUMNS) + 1))
-    rich = np.array([income.startswith(">") for income in incomes])
+    *columns, incomes = columns_of_text("\n".join(lines).replace(", ", ","), (*COLUMNS, "income"))
+    rich = np.array([income.startswith(">") for income in incomes.to_pylist()])
     X, names, schema = _encoded(encoding, columns)
     y = rich.astype(np.int64) if encoding == "classes" else np.where(rich, 1.0, -1.0)
     bound = None if encoding in ("ranks", "classes") else 1.0
     return SOURCE.dataset(X, y, names, encoding, row_bound=bound, schema=schema)
 
 
-def _encoded(encoding: str, columns: list[list[str]]) -> tuple[Floats, tuple[str, ...], Schema | None]:
+def _encoded(encoding: str, texts: list[Any]) -> tuple[Floats, tuple[str, ...], Schema | None]:
     if encoding == "schema":
-        return encoded("adult", dict(zip(COLUMNS, columns, strict=True)))
+        return encoded("adult", dict(zip(COLUMNS, texts, strict=True)))
+    columns: list[list[str]] = [column.to_pylist() for column in texts]
     if encoding == "ranks":
         return _ranks(columns), COLUMNS, None
     return *(_standardised(columns) if encoding == "classes" else _one_hot(columns)), None

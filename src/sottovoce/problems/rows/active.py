@@ -1,11 +1,9 @@
 """Which clients a question is for, and their rows in blocks that fit in the cache."""
 
 import itertools
-import threading
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +14,20 @@ from sottovoce.core.check import require
 if TYPE_CHECKING:
     from sottovoce.problems.kernels import Plan
 
-_lock = threading.Lock()  # of the matrices that are used again with other entries
+FEW = 32  # rows: clients with fewer are put side by side, which costs a copy; each call costs as much as some rows
+
+
+@dataclass(frozen=True)
+class Group:
+    """Clients of a block that have equally many rows: NumPy takes them in one call, and each for itself."""
+
+    clients: slice | Integers  # their places in the block
+    rows: slice | Integers  # their rows in the block, one client after the other
+    size: int  # how many rows each has
+
+    def by_client(self, array: Floats) -> Floats:
+        """What is there for each row of the block, as (clients, size, ...)."""
+        return array[self.rows].reshape(-1, self.size, *array.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -30,17 +41,33 @@ class Block:
     bounds: Integers  # client low+j owns rows bounds[j]:bounds[j+1] of the block
 
     @cached_property
-    def _owners(self) -> Any:
-        """The sparse (clients, rows) matrix that says which client owns which row."""
-        rows = np.arange(int(self.bounds[-1]))
-        shape = (self.high - self.low, len(rows))
-        return import_module("scipy.sparse").csr_array((np.ones(len(rows)), rows, self.bounds), shape=shape)
+    def groups(self) -> list[Group]:
+        """All clients: neighbours of the same size together, and those with few rows also where others are between."""
+        sizes = np.diff(self.bounds)
+        many = np.flatnonzero(sizes >= FEW)
+        cuts = np.flatnonzero((np.diff(many) > 1) | (np.diff(sizes[many]) != 0)) + 1
+        alike = [np.flatnonzero(sizes == size) for size in np.unique(sizes[sizes < FEW])] + np.split(many, cuts)
+        return [self._group(clients, int(sizes[clients[0]])) for clients in alike if len(clients)]
+
+    def _group(self, clients: Integers, size: int) -> Group:
+        first, end = int(clients[0]), int(clients[-1]) + 1
+        if end - first == len(clients):  # neighbours: their rows are not copied
+            return Group(slice(first, end), slice(int(self.bounds[first]), int(self.bounds[end])), size)
+        return Group(clients, (self.bounds[clients][:, None] + np.arange(size)).ravel(), size)
+
+    def margins(self, X: Floats, points: Floats) -> Floats:
+        """The product of each row with its owner's point, (rows,)."""
+        margins = np.empty(len(X))
+        for group in self.groups:
+            margins[group.rows] = np.einsum("cij,cj->ci", group.by_client(X), points[group.clients]).ravel()
+        return margins
 
     def sum(self, slope: Floats, X: Floats) -> Floats:
-        """Each client's sum of slope x row. A sparse product adds row after row, so other clients change nothing."""
-        with _lock:
-            self._owners.data = slope
-            return self._owners @ X
+        """Each client's sum of slope x row, (clients, features). Row is added after row: others change nothing."""
+        sums = np.empty((self.high - self.low, X.shape[1]))
+        for group in self.groups:
+            sums[group.clients] = np.einsum("ci,cij->cj", group.by_client(slope), group.by_client(X))
+        return sums
 
 
 @dataclass(frozen=True)

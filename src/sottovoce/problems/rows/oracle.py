@@ -160,15 +160,12 @@ class Rows(StoredRows):
         problems = subproblems(rows, rows.gradient, centre, rho, linear, ridge, clients)
         return problems.solve(centre if start is None else start, tol, last_steps)
 
-    def clipped_examples(
-        self, w: Floats, client: int, clip: float, norm: int = 2, some: Integers | None = None
-    ) -> Floats:
+    def clipped_examples(self, w: Floats, client: int, clip: float, norm: int = 2, some: slice = slice(None)) -> Floats:
         """Gradient of each row of one client, clipped as in `gradient` but neither summed nor weighted: (rows, dim).
 
-        `some`: numbers of the rows that are asked for, of the client's own; all by default.
+        `some`: which of the client's rows are asked for, neighbours; all by default.
         """
-        start, end = int(self.offsets[client]), int(self.offsets[client + 1])
-        rows = slice(start, end) if some is None else start + some
+        rows = self._rows_of(client, some)
         X, outputs = in_float64(self.X[rows]), self.loss.outputs
         with np.errstate(over="ignore", invalid="ignore"):
             slopes = self.loss.slope(margins(X, w, outputs), self.y[rows]).reshape(len(X), outputs)
@@ -223,6 +220,11 @@ class Rows(StoredRows):
 
             rows = np.minimum(rows, ROWS_PER_CHUNK) + -(-rows // ROWS_PER_CHUNK)
         return rows[:, None] + 2
+
+    def _rows_of(self, client: int, some: slice) -> slice:
+        """Where these rows of a client stand in X."""
+        rows = range(int(self.offsets[client]), int(self.offsets[client + 1]))[some]
+        return slice(rows.start, rows.stop)
 
     def _points(self, w: Floats, active: ActiveClients) -> Floats:
         """`w` as (runs, clients or 1, *point_shape): of a linear model, outputs and features."""

@@ -83,10 +83,9 @@ class StoredRows:
         margins = np.empty((len(X), self.loss.outputs))
         for c in range(self.loss.outputs):
             if len(point) == 1:
-                of_owner = np.broadcast_to(point[0, c], X.shape)
+                np.einsum("ij,j->i", X, point[0, c], out=margins[:, c])
             else:
-                of_owner = np.repeat(point[block.low : block.high, c], np.diff(block.bounds), axis=0)
-            np.einsum("ij,ij->i", X, of_owner, out=margins[:, c])
+                margins[:, c] = block.margins(X, point[block.low : block.high, c])
         return margins if self.loss.outputs > 1 else margins[:, 0]
 
     @cached_property

@@ -1,9 +1,10 @@
 """One client's arg-min: a smooth, strongly convex function of a linear model, minimised until its gradient is small."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -12,6 +13,14 @@ from sottovoce.problems.losses.base import Loss, margins
 
 NEWTON_SOON_UP_TO = 512  # parameters: up to here a Hessian is cheaper than the last iterations of L-BFGS
 NEWTON_UP_TO = 4096  # parameters: beyond, it is too big to factor
+
+
+class Smooth(Protocol):
+    """What Newton's method minimises."""
+
+    def value_and_gradient(self, w: Floats) -> tuple[float, Floats]: ...
+
+    def hessian(self, w: Floats) -> Floats: ...
 
 
 @dataclass(frozen=True)
@@ -57,23 +66,20 @@ def minimise(problem: Subproblem, start: Floats, tol: float) -> tuple[Floats, fl
         descend = import_module("scipy.optimize").minimize
         w: Floats = descend(problem.value_and_gradient, start, jac=True, method="L-BFGS-B", options=limits).x
         size = float(np.linalg.norm(problem.gradient(w)))
-    return (w, size) if size <= tol or w.size > NEWTON_UP_TO else _newton(problem, w, tol)
+    return (w, size) if size <= tol or w.size > NEWTON_UP_TO else newton(problem, w, tol, _by_cholesky)
 
 
-def _newton(problem: Subproblem, w: Floats, tol: float, steps: int = 50) -> tuple[Floats, float]:
+def newton(
+    problem: Smooth, w: Floats, tol: float, solve: Callable[[Floats, Floats], Floats], steps: int = 50
+) -> tuple[Floats, float]:
     """Newton's method with backtracking on the value; the answer is the point with the smallest gradient, because the
-    last digits of the value are noise."""
-    linalg = import_module("scipy.linalg")
+    last digits of the value are noise. `solve` gives the step for a Hessian and a gradient."""
     value, gradient = problem.value_and_gradient(w)
     best, size = w, float(np.linalg.norm(gradient))
     for _ in range(steps):
         if size <= tol:
             break
-        hessian = problem.hessian(w)
-        try:
-            step = cast(Floats, linalg.cho_solve(linalg.cho_factor(hessian), gradient))
-        except linalg.LinAlgError:  # not positive definite in the last digits
-            step = np.linalg.lstsq(hessian, gradient)[0]
+        step = solve(problem.hessian(w), gradient)
         fraction, slope, noise = 1.0, float(gradient @ step), 1e-14 * (1.0 + abs(value))
         while True:
             trial = w - fraction * step
@@ -85,6 +91,14 @@ def _newton(problem: Subproblem, w: Floats, tol: float, steps: int = 50) -> tupl
         if np.linalg.norm(gradient) < size:
             best, size = w, float(np.linalg.norm(gradient))
     return best, size
+
+
+def _by_cholesky(hessian: Floats, gradient: Floats) -> Floats:
+    linalg = import_module("scipy.linalg")
+    try:
+        return cast(Floats, linalg.cho_solve(linalg.cho_factor(hessian), gradient))
+    except linalg.LinAlgError:  # not positive definite in the last digits
+        return cast(Floats, np.linalg.lstsq(hessian, gradient)[0])
 
 
 def surely_minimise(problem: Subproblem, start: Floats, tol: float, last_steps: int) -> Floats:

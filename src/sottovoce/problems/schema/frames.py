@@ -120,3 +120,16 @@ def csv_rows(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
     check.require(len(rows) > 0, path.name, "needs a header and at least one row")
     check.require(len(set(header)) == len(header), path.name, "column names must be distinct")
     return header, rows, lines
+
+
+def columns_of_text(table: str, names: Sequence[str]) -> list[Any]:
+    """The columns, as Arrow arrays of text, of lines with commas and no header.
+
+    Arrow makes such arrays from lists, too, but imports pandas for that, which takes longer.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    kinds = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+    read = csv.read_csv(pa.py_buffer(table.encode()), csv.ReadOptions(column_names=names), convert_options=kinds)
+    return read.columns

@@ -7,10 +7,11 @@ an entry of a private table would tell something about it. An error here names a
 import datetime
 import math
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from sottovoce.core.arrays import Integers
 from sottovoce.core.check import InvalidInput
 from sottovoce.problems.schema.encoding import as_number, canonical, day_of
 
@@ -84,7 +85,7 @@ def codes(who: str, array: "pa.Array", code_of: Callable[[str], int], missing: i
         raise InvalidInput(f"{who}: must hold text, numbers or truth values, got the type {kind}")
 
     def coded(entry: object) -> int:
-        absent = entry is None or (isinstance(entry, float) and math.isnan(entry))
+        absent = isinstance(entry, float) and math.isnan(entry)
         return missing if absent else code_of(canonical(entry))
 
     return _by_distinct(array, coded, missing).astype(np.intp)
@@ -110,11 +111,12 @@ def days(who: str, array: "pa.Array", form: str, marks: Collection[str] = ()) ->
 
 def _by_distinct(array: "pa.Array", function: Callable[[Any], float], missing: float) -> np.ndarray:
     """`function` of every entry (text without the spaces around it), computed once for each distinct one."""
-    encoded = array.dictionary_encode()
+    encoded = array.dictionary_encode("encode")  # what is missing is an entry, too: None
     entries = encoded.dictionary.to_pylist()
     texts = (entry.strip() if isinstance(entry, str) else entry for entry in entries)
-    values = np.array([*(function(entry) for entry in texts), missing], dtype=np.float64)
-    return values[encoded.indices.fill_null(len(entries)).to_numpy(zero_copy_only=False)]
+    values = np.array([missing if entry is None else function(entry) for entry in texts], dtype=np.float64)
+    places = cast(Integers, np.from_dlpack(encoded.indices))  # `to_numpy` would import pandas
+    return values[places]
 
 
 def _cast(array: "pa.Array") -> np.ndarray:
