@@ -1,4 +1,4 @@
-"""When loops are compiled, how, and on how many threads they run. The numbers do not depend on that, to the last bit.
+"""When loops are compiled, how, and on how many threads work is done. No number depends on that, to the last bit.
 
 Numba is not imported here: it takes seconds to load, so a program that does not use it never waits for it.
 """
@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from importlib import import_module
 from types import FunctionType
 
@@ -25,7 +26,7 @@ def compiled_pays(count: int) -> bool:
 
 
 class Threads:
-    """On how many threads compiled loops run: NUMBA_NUM_THREADS, or as many as this process may use."""
+    """On how many threads work is done: NUMBA_NUM_THREADS, or as many as this process may use."""
 
     def __init__(self) -> None:
         self.most = int(os.environ.get("NUMBA_NUM_THREADS") or len(os.sched_getaffinity(0)))
@@ -40,7 +41,9 @@ class Threads:
             work(ends[0], ends[-1])
         else:
             cuts = [ends[(len(ends) - 1) * part // parts] for part in range(parts + 1)]
-            list(_pool(os.getpid(), parts).map(work, cuts[:-1], cuts[1:]))
+            settings = [copy_context() for _ in range(parts)]  # such as which warnings NumPy gives
+            pool = _pool(os.getpid(), parts)
+            list(pool.map(lambda here, low, high: here.run(work, low, high), settings, cuts[:-1], cuts[1:]))
 
 
 THREADS = Threads()

@@ -72,9 +72,7 @@ def _truncated(vectors: np.ndarray, clip: float, norm: int) -> np.ndarray:
             sizes, most = np.abs(numbers).sum(axis=-1, keepdims=True), float(GRID_BOUND)
         else:  # sums of squares may be off by 2^-24
             sizes, most = np.vecdot(numbers, numbers)[..., None], LARGEST_SQUARE
-        within = sizes <= most  # not where a size is NaN
-        if not within.all():
-            np.copyto(numbers, 0.0, where=~within)
+        np.copyto(numbers, 0.0, where=~(sizes <= most))  # also where a size is NaN
     return numbers
 
 

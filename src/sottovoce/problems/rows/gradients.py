@@ -32,16 +32,20 @@ def by_numpy(rows: StoredRows, active: ActiveClients, points: Floats, bound: Slo
     """Gradients (runs, clients, outputs, features) at points (runs or 1, clients or 1, outputs, features)."""
     loss, runs = rows.loss, max(len(points), len(keep))
     answer = np.empty((runs, len(active.sizes), loss.outputs, rows.features))
-    for block in active.blocks:
-        X, y = in_float64(rows.X[block.rows]), rows.y[block.rows]
-        for run in range(runs):
-            margins = rows.margins_at(X, points[run if len(points) > 1 else 0], block)
-            slopes = bound.apply(loss.slope(margins, y).reshape(len(X), -1), block.rows)
-            if len(keep):
-                kept = keep[run if len(keep) > 1 else 0, block.first : block.first + len(X)]
-                slopes = np.where(kept[:, None], slopes, 0.0)
-            for c, slope in enumerate(np.ascontiguousarray(slopes.T)):
-                answer[run, block.low : block.high, c] = block.sum(slope, X)
+
+    def fill(first: int, end: int) -> None:
+        for block in active.blocks[first:end]:
+            X, y = in_float64(rows.X[block.rows]), rows.y[block.rows]
+            for run in range(runs):
+                margins = rows.margins_at(X, points[run if len(points) > 1 else 0], block)
+                slopes = bound.apply(loss.slope(margins, y).reshape(len(X), -1), block.rows)
+                if len(keep):
+                    kept = keep[run if len(keep) > 1 else 0, block.first : block.first + len(X)]
+                    slopes = np.where(kept[:, None], slopes, 0.0)
+                for c, slope in enumerate(np.ascontiguousarray(slopes.T)):
+                    answer[run, block.low : block.high, c] = block.sum(slope, X)
+
+    THREADS.share(fill, range(len(active.blocks) + 1), int(active.bounds[-1]) * rows.dim * runs)
     answer *= rows.weights[active.clients, :, None]
     return answer
 
