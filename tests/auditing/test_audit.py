@@ -161,14 +161,14 @@ def test_a_record_of_ones_own(relation: Any, statistic: str) -> None:
 
 class HalfTheNoise(RecordDoor):
     def noisy(
-        self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian", *rest: Any
+        self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian", fresh: bool = False
     ) -> np.ndarray:
         return super().noisy(exact, scale / 2, purpose, question, kind)
 
 
 class DeviationForVariance(RecordDoor):
     def noisy(
-        self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian", *rest: Any
+        self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian", fresh: bool = False
     ) -> np.ndarray:
         return super().noisy(exact, scale**2, purpose, question, kind)
 
@@ -193,14 +193,14 @@ class Smuggler(RecordDoor):
 
 class HalfAPartysNoise(ProvenPartyDoor):
     def noisy(
-        self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian", *rest: Any
+        self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian", fresh: bool = False
     ) -> np.ndarray:
         return super().noisy(exact, scale / 2, purpose, question, kind)
 
 
 class LittleNoiseOnModels(ProvenPartyDoor):
     def noisy(
-        self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian", *rest: Any
+        self, exact: np.ndarray, scale: Any, purpose: Any, question: Any, kind: str = "gaussian", fresh: bool = False
     ) -> np.ndarray:
         return super().noisy(exact, scale / (10 if purpose is Purpose.RELEASE else 1), purpose, question, kind)
 

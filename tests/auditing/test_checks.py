@@ -205,7 +205,7 @@ def unbound(part: str) -> Any:
     plain = NoiseKey.bound
 
     def broken(self: Any, local: np.ndarray, count: int, asked: Any) -> Any:
-        bound = plain(self, local, count, asked)
+        bound: Any = plain(self, local, count, asked)
         return bound._replace(**{part: 0 * getattr(bound, part)})
 
     return broken

@@ -117,8 +117,8 @@ def test_numbers_far_out_are_the_same_compiled() -> None:
 
     far = np.uint64(1) << np.arange(8, 28, dtype=np.uint64)
     bits = np.concatenate([far, ~far, np.arange(1, 9, dtype=np.uint64) << np.uint64(60)])
-    numbers, room = np.empty(len(bits)), [np.empty(len(bits)) for _ in range(3)]
-    compiled._quantiles(bits, len(bits) // 2, 1, numbers, *room, np.empty(len(bits), np.int64))
+    numbers, q, tails, roots = (np.empty(len(bits)) for _ in range(4))
+    compiled._quantiles(bits, len(bits) // 2, 1, numbers, q, tails, roots, np.empty(len(bits), np.int64))
     assert np.abs(numbers).max() > 7
     assert np.array_equal(numbers, normal(bits))
 

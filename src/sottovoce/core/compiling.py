@@ -7,10 +7,11 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
 from types import FunctionType
@@ -41,9 +42,11 @@ class Threads:
             work(ends[0], ends[-1])
         else:
             cuts = [ends[(len(ends) - 1) * part // parts] for part in range(parts + 1)]
-            settings = [copy_context() for _ in range(parts)]  # such as which warnings NumPy gives
-            pool = _pool(os.getpid(), parts)
-            list(pool.map(lambda here, low, high: here.run(work, low, high), settings, cuts[:-1], cuts[1:]))
+            pool, works = _pool(os.getpid(), parts), list[Future[None]]()
+            for low, high in itertools.pairwise(cuts):  # which warnings NumPy gives is a setting of each thread
+                works.append(pool.submit(copy_context().run, work, low, high))
+            for work_of_thread in works:
+                work_of_thread.result()
 
 
 THREADS = Threads()
