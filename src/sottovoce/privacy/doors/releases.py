@@ -72,8 +72,7 @@ class SealedZeros(Sealed):
 @contextmanager
 def quietly() -> Generator[None]:
     """No warning of what is computed inside: it would depend on private numbers."""
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         yield
 
 
