@@ -16,6 +16,7 @@ from sottovoce.cli import terminal
 from sottovoce.core import compiling
 from sottovoce.core.plain import silent
 from sottovoce.report import tables
+from tests.command_line import invoke
 
 
 @pytest.fixture
@@ -113,3 +114,35 @@ def test_the_word_compiling_stands_while_a_loop_is_compiled(tmp_path: Path, monk
         compiling.compile_for(types.void(types.float64[::1]), loops.double)
     compiling.compile_for(types.void(types.float32[::1]), loops.double)
     assert shown == ["starting", "dp-admm", "compiling", "dp-admm"]  # not from the disk cache, nor after the end
+
+
+LONG = (  # what may take more than two seconds, refused as soon as it begins
+    ["run", "none.toml"],
+    ["run", "--resume", "none"],
+    ["report", "none"],
+    ["verify", "none"],
+    ["predict", "none", "none.csv"],
+    ["compare", "none.toml", "nor.toml", "--out", "out"],
+    ["plan", "--clients", "0", "--rows", "1", "--features", "1", "--epsilon", "1"],
+    ["audit", "none"],
+    ["audit", "none.toml"],
+    ["audit", "none.toml", "--membership"],
+    ["account"],
+    ["schema", "new", "none.csv", "--label", "ill", "--public"],
+    ["app", "app", "--config", "none.toml"],
+    ["node", "init", "va", "--server", "none", "--csv", "none.csv", "--label", "ill", "--epsilon", "1"],
+    ["node", "check", "node.toml", "--offline"],
+)
+
+
+@pytest.mark.parametrize("words", LONG, ids=" ".join)
+def test_a_command_says_something_before_it_begins(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "node.toml").write_text("")
+    said: list[str] = []
+    monkeypatch.setattr(terminal, "_log", lambda: nullcontext(lambda what, done, of: said.append(what)))
+    outcome = invoke(words)
+    assert outcome.exit_code in (terminal.BAD_INPUT, terminal.MISSING), outcome.stderr
+    assert said[:1] == ["starting"]
