@@ -1,7 +1,8 @@
 """What is said of work that goes on: in a terminal, in a log, and beside JSON."""
 
 import importlib
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from io import StringIO
 from pathlib import Path
 from threading import Event
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from sottovoce.cli import terminal
 from sottovoce.core import compiling
-from sottovoce.core.plain import silent
+from sottovoce.core.plain import Progress, silent
 from sottovoce.report import tables
 from tests.command_line import invoke
 
@@ -132,6 +133,7 @@ LONG = (  # what may take more than two seconds, refused as soon as it begins
     ["app", "app", "--config", "none.toml"],
     ["node", "init", "va", "--server", "none", "--csv", "none.csv", "--label", "ill", "--epsilon", "1"],
     ["node", "check", "node.toml", "--offline"],
+    ["server", "train", "none", "none.toml"],
 )
 
 
@@ -146,3 +148,25 @@ def test_a_command_says_something_before_it_begins(
     outcome = invoke(words)
     assert outcome.exit_code in (terminal.BAD_INPUT, terminal.MISSING), outcome.stderr
     assert said[:1] == ["starting"]
+
+
+def test_a_server_is_waited_for_with_words_until_it_speaks_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sottovoce.deploy import setup_server, training
+
+    said: list[str] = []
+    setup_server.make(tmp_path / "study", [], 8700, 8701, 1, "", False)
+    monkeypatch.setattr(setup_server, "listens", lambda port: False)
+    monkeypatch.setattr(training, "_server", lambda folder, settings: nullcontext())
+    monkeypatch.setattr(training, "_started", lambda job: "7")
+    monkeypatch.setattr(training, "_flower", lambda folder, command, number: said.append(f"{command} {number}"))
+
+    @contextmanager
+    def waiting() -> Iterator[Progress]:
+        yield lambda what, done, of: said.append(what)
+        said.append("")
+
+    with pytest.raises(training.RunStopped):  # there is no server, so it says nothing
+        training.run(training.Job(tmp_path / "study", tmp_path, tmp_path), waiting())
+    assert said == ["starting the server", "starting the run", "", "log 7"]
