@@ -31,6 +31,8 @@ test: $(VENV)/.test-ready $(if $(TORCH),$(VENV)/.torch-ready) $(if $(MACHINES),$
 
 # Resumes where it stopped; the table is docs/speed.md. Peers get environments of their own (about 6 GB).
 bench: $(VENV)/.test-ready
+	@echo "First some ratios of times (pytest -m clock): less than a minute, more on a busy machine. After that:"
+	@$(BIN)/python -m benchmarks --announce
 	$(BIN)/python -m pytest -m clock
 	$(BIN)/python -m benchmarks
 

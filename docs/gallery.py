@@ -8,6 +8,7 @@ The variable GALLERY_EXAMPLES names another folder with files of these names: a 
 
 import contextlib
 import io
+import logging
 import os
 import re
 import sys
@@ -83,6 +84,7 @@ def on_files(files: Any, config: Any) -> Any:
     assert sorted(order) == there, f"the navigation in mkdocs.yml must name every example: {there}"
     overview = ["# Gallery", "Each page is a file in `examples/`, run while these pages were made."]
     for name in order:
+        logging.getLogger("mkdocs.hooks.gallery").info("Running examples/%s.py", name)
         markdown, figures = page(name, (EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
         title, story, *_ = markdown.split("\n\n")
         heading = title.removeprefix("# ")

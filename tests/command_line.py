@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 from click import Command
 from click.testing import CliRunner, Result
 from typer.main import get_command
 
+from sottovoce.cli import terminal
 from sottovoce.cli.main import app
 
 
@@ -17,4 +19,5 @@ def commands() -> Command:
 
 
 def invoke(words: Sequence[str], **options: Any) -> Result:
-    return CliRunner().invoke(commands(), words, **options)
+    with patch.object(terminal, "LOG_LOOKS", 1e6):  # seconds: what is printed must not depend on how long it took
+        return CliRunner().invoke(commands(), words, **options)

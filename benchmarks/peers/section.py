@@ -75,10 +75,7 @@ def run(quick: bool = False, only: Sequence[str] = ()) -> dict[str, Any]:
         numbers["ours"] = {str(steps): ours(steps, 1 if quick else 5) for steps in (1, 5)}
         numbers["fedepm"] = fedepm()
         clock.keep("peers", numbers)
-    for peer in PEERS:
-        wanted = peer.name in only or peer.environment in only
-        if (only and not wanted) or (not only and "1" in numbers["peers"].get(peer.name, {})):
-            continue
+    for peer in left(only):
         print(f"peers: {peer.name}", flush=True)
         try:
             cost = ENVIRONMENTS[peer.environment].ready()
@@ -90,6 +87,14 @@ def run(quick: bool = False, only: Sequence[str] = ()) -> dict[str, Any]:
             print(f"peers: {reason}", flush=True)
         clock.keep("peers", numbers)
     return numbers
+
+
+def left(only: Sequence[str] = (), anew: bool = False) -> list[Peer]:
+    """The peers that are named; or, if none is, those that have not been measured, which are all where it is `anew`."""
+    if only:
+        return [peer for peer in PEERS if {peer.name, peer.environment} & set(only)]
+    measured = {} if anew else (clock.kept("peers") or {}).get("peers", {})
+    return [peer for peer in PEERS if "1" not in measured.get(peer.name, {})]
 
 
 def ours(steps: int, turns: int) -> dict[str, Any]:

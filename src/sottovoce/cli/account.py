@@ -31,11 +31,12 @@ def account(
     """What noise costs, what a budget needs, and how many rounds it lasts: for one client, with a table over rounds."""
     from dataclasses import asdict
 
-    from sottovoce.planning.account import account as compute
-
     kind: Json = {"mechanism": mechanism, "relation": relation, "coordinates": coordinates}
     spent = {"noise": noise, "epsilon": epsilon, "delta": delta, "rounds": rounds, "answers_per_round": answers}
-    result = compute(**spent, **kind, batch=batch, size=size)
+    with terminal.progress(quiet, as_json) as progress:
+        from sottovoce.planning.account import account as compute
+
+        result = compute(**spent, **kind, batch=batch, size=size, progress=progress)
     answer = result.epsilon if noise is not None else result.event.noise_multiplier
     terminal.show(as_json, quiet, asdict(result), [f"{answer:.6g}"], lambda: _print(result))
 

@@ -36,27 +36,28 @@ def app(
     With --nodes all clients are on this machine, and their rows come from the file's [data]: see docs/deploy.md,
     section 12.
     """
-    from sottovoce.core import check
-    from sottovoce.deploy import setup_node
-    from sottovoce.deploy.deployment import Deployment
-    from sottovoce.deploy.flower import app_folder
-    from sottovoce.experiment import run_file
-    from sottovoce.experiment.tables import to_toml
+    with terminal.progress(False, as_json):
+        from sottovoce.core import check
+        from sottovoce.deploy import setup_node
+        from sottovoce.deploy.deployment import Deployment
+        from sottovoce.deploy.flower import app_folder
+        from sottovoce.experiment import run_file
+        from sottovoce.experiment.tables import to_toml
 
-    settings = run_file.tables_of(config)
-    all_rows = None if nodes is None else run_file.build(settings, config.name, config.parent)
-    if all_rows is not None:
-        data = all_rows.data()
-        settings["clients"] = data.federation.clients_table() | settings.get("clients", {})
-        settings |= {} if data.schema is None else {"schema": data.schema.to_tables()}
-        settings |= _written_out(settings, all_rows)
-    deployment = Deployment.build(settings, config.name, config.parent)
-    runs = (out or Path("runs") / f"{deployment.settings.name}-{terminal.now()}").resolve()
-    inside = runs == folder.resolve() or folder.resolve() in runs.parents
-    check.require(not inside, "app", "--out must not be inside DIR, which is sent to the clients", str(runs))
-    if all_rows is not None and nodes is not None:
-        setup_node.split_to_nodes(nodes, all_rows, deployment.task)
-    name = app_folder.write(folder, to_toml(deployment.tables), runs)
+        settings = run_file.tables_of(config)
+        all_rows = None if nodes is None else run_file.build(settings, config.name, config.parent)
+        if all_rows is not None:
+            data = all_rows.data()
+            settings["clients"] = data.federation.clients_table() | settings.get("clients", {})
+            settings |= {} if data.schema is None else {"schema": data.schema.to_tables()}
+            settings |= _written_out(settings, all_rows)
+        deployment = Deployment.build(settings, config.name, config.parent)
+        runs = (out or Path("runs") / f"{deployment.settings.name}-{terminal.now()}").resolve()
+        inside = runs == folder.resolve() or folder.resolve() in runs.parents
+        check.require(not inside, "app", "--out must not be inside DIR, which is sent to the clients", str(runs))
+        if all_rows is not None and nodes is not None:
+            setup_node.split_to_nodes(nodes, all_rows, deployment.task)
+        name = app_folder.write(folder, to_toml(deployment.tables), runs)
 
     def text() -> None:
         if nodes is not None:

@@ -76,12 +76,6 @@ def audit(
     Exit code: 0 not refuted, 7 refuted, 8 suspicious. A paper's claim that this library says is false is refuted too
     (four of five are, with --mode published). --papers ends with 7 only if something proven is refuted.
     """
-    from sottovoce.algorithms import ALGORITHMS
-    from sottovoce.auditing.game import worst_case
-    from sottovoce.auditing.one_run import one_run as train_with_canaries
-    from sottovoce.core import check
-    from sottovoce.experiment import run_file
-
     _check_choice(what, papers, one_run, membership)
     name, file = what or "", Path(what or "")
     if papers:
@@ -89,7 +83,15 @@ def audit(
     if membership:
         return _membership(file, out, as_json, quiet)
     sampling = {"runs": runs, "seed": seed, "statistic": statistic, "confidence": confidence}
-    with terminal.progress(quiet) as progress:
+    with terminal.progress(quiet, as_json) as progress:
+        from sottovoce.algorithms import ALGORITHMS
+        from sottovoce.auditing.game import worst_case
+        from sottovoce.auditing.one_run import one_run as train_with_canaries
+        from sottovoce.core import check
+        from sottovoce.experiment import run_file
+
+        if name.endswith(".toml"):
+            progress("reading data", 0, 0)
         if one_run:
             finding = train_with_canaries(run_file.load(file), canaries, seed, confidence, progress)
         elif name.endswith(".toml"):
@@ -100,10 +102,11 @@ def audit(
             if "products" in method.asks().kinds and privacy.mode == "proven":
                 from sottovoce.auditing.products import audit_products
 
-                return _report(audit_products(cast("ProvenColumns", privacy), clients or 3, seed), as_json, quiet)
-            clients = clients or (1 if "argmin" in method.asks().kinds else 10)
-            game = worst_case(method, privacy, rounds, clients, records, features)
-            finding = _play(game, sampling, paths or [], all_paths, progress, own_data=False)
+                finding = audit_products(cast("ProvenColumns", privacy), clients or 3, seed)
+            else:
+                clients = clients or (1 if "argmin" in method.asks().kinds else 10)
+                game = worst_case(method, privacy, rounds, clients, records, features)
+                finding = _play(game, sampling, paths or [], all_paths, progress, own_data=False)
     return _report(finding, as_json, quiet)
 
 
@@ -193,12 +196,12 @@ def _report(finding: "Finding", as_json: bool, quiet: bool) -> None:
 def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
     import time
 
-    from sottovoce.auditing import papers
-    from sottovoce.experiment import whole_files
-    from sottovoce.report import audits
-
     begun, rows, interrupted = time.perf_counter(), [], False
-    with terminal.progress(quiet) as progress:
+    with terminal.progress(quiet, as_json) as progress:
+        from sottovoce.auditing import papers
+        from sottovoce.experiment import whole_files
+        from sottovoce.report import audits
+
         try:
             for row in papers.rows(runs, progress):
                 rows.append(row)
@@ -223,11 +226,12 @@ def _papers(out: Path, runs: int, as_json: bool, quiet: bool) -> None:
 
 
 def _membership(path: Path, out: Path | None, as_json: bool, quiet: bool) -> None:
-    from sottovoce.auditing.one_run import membership
-    from sottovoce.experiment import run_file, whole_files
-    from sottovoce.report import audits
+    with terminal.progress(quiet, as_json) as progress:
+        from sottovoce.auditing.one_run import membership
+        from sottovoce.experiment import run_file, whole_files
+        from sottovoce.report import audits
 
-    with terminal.progress(quiet) as progress:
+        progress("reading data", 0, 0)
         curve, summary = membership(run_file.load(path), progress)
     if out is not None:
         whole_files.replace_file(out, audits.membership_figure(curve, summary))

@@ -21,9 +21,9 @@ def compare(
     quiet: terminal.Quiet = False,
 ) -> None:
     """Run several files over the same seeds: means, 95 % intervals, and differences to the first, paired by seed."""
-    from sottovoce.report import compare as comparison
+    with terminal.output_folder(out, "compare") as path, terminal.progress(quiet, as_json) as progress:
+        from sottovoce.report import compare as comparison
 
-    with terminal.output_folder(out, "compare") as path, terminal.progress(quiet) as progress:
         compared = comparison.run(files, path, seeds, seed, progress)
     terminal.show(as_json, quiet, {"folder": str(path), **compared}, [str(path)], lambda: _print(compared, path))
 

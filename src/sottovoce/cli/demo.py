@@ -28,7 +28,7 @@ def demo(
     quiet: terminal.Quiet = False,
 ) -> None:
     """Train on the Adult data that comes with the package: 100 clients, total ε = 1, δ = 1e-5 per record."""
-    with terminal.output_folder(out, "demo") as path, terminal.progress(quiet) as progress:
+    with terminal.output_folder(out, "demo") as path, terminal.progress(quiet, as_json) as progress:
         summaries = run(path, progress)
 
     def text() -> None:

@@ -87,7 +87,9 @@ def init(
         algorithms=tuple(algorithm or ()),
         losses=tuple(loss or ()),
     )
-    line = setup_node.make(folder, choices, compose)
+    with terminal.progress(False, as_json) as progress:
+        progress("reading rows", 0, 0)
+        line = setup_node.make(folder, choices, compose)
     file = folder / setup_node.FILE
     after = () if start else (f"sottovoce node check {file}", f"sottovoce node start {file}")
     terminal.show_line(as_json, folder, line, "the server", setup_node.LINE, "Next:", *after)
@@ -130,11 +132,13 @@ def check_file(
 
     _must_be_there(file)
     items = []
-    for item in node_check.items(file, not offline):
-        items.append(item)
-        if not as_json:
-            mark = {"good": "✓", "look": "!", "bad": "✗"}[item.state]
-            tables.note(f"{mark} {item.name}: {item.text}")
+    with terminal.progress(False, as_json) as progress:
+        progress("checking", 0, 0)
+        for item in node_check.items(file, not offline):
+            items.append(item)
+            if not as_json:
+                mark = {"good": "✓", "look": "!", "bad": "✗"}[item.state]
+                tables.note(f"{mark} {item.name}: {item.text}")
     ready = all(item.state != "bad" for item in items)
     if as_json:
         tables.print_json({"ready": ready, "items": [item._asdict() for item in items]})
@@ -187,8 +191,10 @@ def _checked(file: Path) -> "Node":
     from sottovoce.deploy.node import Node
 
     _must_be_there(file)
-    client = Node(file)
-    client.inspect()
+    with terminal.progress(quiet=False) as progress:
+        progress("reading rows", 0, 0)
+        client = Node(file)
+        client.inspect()
     return client
 
 
@@ -220,7 +226,9 @@ def audit_rows(
     from sottovoce.deploy.node import Node
     from sottovoce.deploy.product_records import audited
 
-    held = audited(Node(file), record, key)
+    with terminal.progress(False, as_json) as progress:
+        progress("checking", 0, 0)
+        held = audited(Node(file), record, key)
     terminal.show(as_json, False, {"held": held}, [], lambda: tables.note("\n".join(f"✓ {text}" for text in held)))
 
 

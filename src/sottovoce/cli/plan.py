@@ -46,27 +46,27 @@ def plan(
     The choice follows from sizes and the budget; what to expect, from synthetic rows of the same shape: a forecast, not
     a promise.
     """
-    from sottovoce.core import check
-    from sottovoce.experiment import run_file, whole_files
-    from sottovoce.planning import forecast, words
-    from sottovoce.planning.problem import Problem
-    from sottovoce.privacy.modes import Proven
-    from sottovoce.report import figures
+    with terminal.progress(quiet, as_json) as progress:
+        from sottovoce.core import check
+        from sottovoce.experiment import run_file, whole_files
+        from sottovoce.planning import forecast, words
+        from sottovoce.planning.problem import Problem
+        from sottovoce.privacy.modes import Proven
+        from sottovoce.report import figures
 
-    check.whole("plan", clients=clients, rows=rows)
-    check.require(clients <= _MOST_CLIENTS, "plan", f"clients must be at most {_MOST_CLIENTS}", clients)
-    table = {"loss": loss, "penalty": "l2", "lam": lam} | ({"classes": classes} if classes else {})
-    objective = run_file.build_objective(table, "plan")
-    # Which units and observers there are, `Proven` checks.
-    of_what, seen_by = cast(Literal["record", "client"], unit), cast(Literal["server", "sums"], observer)
-    privacy = Proven(epsilon, delta, unit=of_what, observer=seen_by, least=least, colluders=colluders)
-    problem = Problem([rows] * clients, features, privacy, objective, row_bound, best, target, seed, balance)
-    with terminal.output_folder(out, "plan") as path:
-        with terminal.progress(quiet) as progress:
+        check.whole("plan", clients=clients, rows=rows)
+        check.require(clients <= _MOST_CLIENTS, "plan", f"clients must be at most {_MOST_CLIENTS}", clients)
+        table = {"loss": loss, "penalty": "l2", "lam": lam} | ({"classes": classes} if classes else {})
+        objective = run_file.build_objective(table, "plan")
+        # Which units and observers there are, `Proven` checks.
+        of_what, seen_by = cast(Literal["record", "client"], unit), cast(Literal["server", "sums"], observer)
+        privacy = Proven(epsilon, delta, unit=of_what, observer=seen_by, least=least, colluders=colluders)
+        problem = Problem([rows] * clients, features, privacy, objective, row_bound, best, target, seed, balance)
+        with terminal.output_folder(out, "plan") as path:
             chosen = forecast.forecast(forecast.choose(problem, progress), progress)
-        numbers = words.to_dict(chosen)
-        files = {NUMBERS: whole_files.json_bytes(numbers), RUN_FILE: chosen.run_file().encode()}
-        whole_files.write_folder(path, files | {FIGURE: figures.plan(numbers)})
+            numbers = words.to_dict(chosen)
+            files = {NUMBERS: whole_files.json_bytes(numbers), RUN_FILE: chosen.run_file().encode()}
+            whole_files.write_folder(path, files | {FIGURE: figures.plan(numbers)})
     terminal.show(as_json, quiet, {"folder": str(path), **numbers}, [str(path)], lambda: _print(numbers, path))
 
 

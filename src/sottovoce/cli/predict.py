@@ -19,10 +19,12 @@ def predict(
     as_json: terminal.Json = False,
 ) -> None:
     """Predict the labels of new rows: one line for each, with the label and the probability of every class."""
-    from sottovoce.experiment import predict as predicting
-    from sottovoce.experiment.saved import load_result
+    with terminal.progress(False, as_json) as progress:
+        from sottovoce.experiment import predict as predicting
+        from sottovoce.experiment.saved import load_result
 
-    columns = predicting.predictions(load_result(folder), rows, threshold)
+        progress("predicting", 0, 0)
+        columns = predicting.predictions(load_result(folder), rows, threshold)
     if as_json and out is None:
         tables.print_json(columns)
     else:

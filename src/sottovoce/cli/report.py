@@ -22,10 +22,10 @@ def report(
     quiet: terminal.Quiet = False,
 ) -> None:
     """Show finished runs on one HTML page that needs no network. Runs that differ only in their seed share a line."""
-    from sottovoce.report import page
-
     path = out or (folders[0] / "report.html" if len(folders) == 1 else Path("report.html"))
-    with terminal.progress(quiet) as progress:
+    with terminal.progress(quiet, as_json) as progress:
+        from sottovoce.report import page
+
         page.write(folders, path, title, released_only, progress)
     size = path.stat().st_size
     plain = {"page": str(path), "bytes": size, "runs": [str(folder) for folder in page.run_folders(folders)]}

@@ -43,7 +43,8 @@ def reproduce(
     folder = out or Path("runs") / ("reproduce-quick" if quick else "reproduce")
     chosen = _chosen(names or [], EXPERIMENTS, quick)
     try:
-        verdicts, left_out, page = _run(chosen, folder, quick, again, jobs or os.cpu_count() or 1, quiet)
+        with terminal.progress(quiet, as_json) as progress:
+            verdicts, left_out, page = _run(chosen, folder, quick, again, jobs or os.cpu_count() or 1, progress)
     except KeyboardInterrupt:
         kept = "Finished settings are kept: the same command goes on from there"
         raise terminal.Interrupted(f"Interrupted. {kept}") from None
@@ -72,7 +73,7 @@ def _chosen(names: list[str], known: "Mapping[str, Experiment]", quick: bool) ->
 
 
 def _run(
-    chosen: "list[Experiment]", folder: Path, quick: bool, again: bool, jobs: int, quiet: bool
+    chosen: "list[Experiment]", folder: Path, quick: bool, again: bool, jobs: int, progress: terminal.Progress
 ) -> "tuple[list[Verdict], dict[str, str], Path]":
     """The verdicts, why experiments were left out, and where the page is."""
     from sottovoce.core import check
@@ -80,7 +81,7 @@ def _run(
     from sottovoce.reproduce.registry import EXPERIMENTS
 
     verdicts, left_out = [], {}
-    with terminal.progress(quiet) as progress, runner.workers(jobs) as pool:
+    with runner.workers(jobs) as pool:
         for experiment in chosen:
             try:
                 table = runner.run(experiment, folder, quick=quick, again=again, pool=pool, progress=progress)

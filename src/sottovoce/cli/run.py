@@ -32,23 +32,24 @@ def run(
     quiet: terminal.Quiet = False,
 ) -> None:
     """Train what a TOML file describes, and save the run. Ctrl-C keeps the last completed round."""
-    from sottovoce.core import check
-    from sottovoce.experiment import publishable, run_file, saved, store
-    from sottovoce.report.track import Tracker
+    with terminal.progress(quiet, as_json) as progress:
+        from sottovoce.core import check
+        from sottovoce.experiment import publishable, run_file, saved, store
+        from sottovoce.report.track import Tracker
 
-    check.positive("run", **{"--checkpoint-every": every})
-    tracker = None if track is None else Tracker(track)
-    changes = {name: value for name, value in {"seed": seed, "rounds": rounds}.items() if value is not None}
-    if resume is None:
-        experiment = run_file.load(check.given(file, "run", "needs FILE.toml, or --resume DIR"), **changes)
-        folder = terminal.output_folder(out, experiment.settings.name)
-    else:
-        alone = file is None and out is None and not changes
-        check.require(alone, "run", "--resume takes everything from its folder; give it alone")
-        saved.must_be_unfinished(resume)
-        experiment, folder = run_file.load(resume / store.CONFIG), nullcontext(resume)
-    with terminal.ended_like_ctrl_c() as ended, folder as path:
-        result = _train(experiment, path, resume is not None, every, quiet, ended)
+        check.positive("run", **{"--checkpoint-every": every})
+        tracker = None if track is None else Tracker(track)
+        changes = {name: value for name, value in {"seed": seed, "rounds": rounds}.items() if value is not None}
+        if resume is None:
+            experiment = run_file.load(check.given(file, "run", "needs FILE.toml, or --resume DIR"), **changes)
+            folder = terminal.output_folder(out, experiment.settings.name)
+        else:
+            alone = file is None and out is None and not changes
+            check.require(alone, "run", "--resume takes everything from its folder; give it alone")
+            saved.must_be_unfinished(resume)
+            experiment, folder = run_file.load(resume / store.CONFIG), nullcontext(resume)
+        with terminal.ended_like_ctrl_c() as ended, folder as path:
+            result = _train(experiment, path, resume is not None, every, progress, ended)
     plain = {"folder": str(path), **store.summary(result)}
     plain["not_released"] = sorted(publishable.private_columns(result) & result.history.columns.keys())
     plain["guarantee"] = result.guarantee.to_dict()
@@ -59,7 +60,12 @@ def run(
 
 
 def _train(
-    experiment: "Experiment", path: Path, resumed: bool, every: float, quiet: bool, ended: Callable[[], bool]
+    experiment: "Experiment",
+    path: Path,
+    resumed: bool,
+    every: float,
+    progress: terminal.Progress,
+    ended: Callable[[], bool],
 ) -> "Result":
     """Train and save, with checkpoints on the way."""
     from sottovoce.core.check import BudgetSpent
@@ -67,35 +73,36 @@ def _train(
     from sottovoce.report import figures
 
     checkpoints, rounds = None, 0
-    with terminal.progress(quiet) as progress:
-        try:
-            progress("reading data", 0, 0)
-            experiment = experiment.chosen()
-            rounds = experiment.settings.rounds
-            config, data, last = experiment.described(), experiment.data().federation, None
-            if resumed:
-                last = saved.load_checkpoint(path, experiment.task, data, config)
-            keep = checkpoints = store.Checkpoints(path, config, data, every, last)
+    try:
+        progress("reading data", 0, 0)
+        experiment = experiment.chosen()
+        rounds = experiment.settings.rounds
+        config, data, last = experiment.described(), experiment.data().federation, None
+        if resumed:
+            last = saved.load_checkpoint(path, experiment.task, data, config)
+        keep = checkpoints = store.Checkpoints(path, config, data, every, last)
 
-            def after_round(checkpoint: "Checkpoint") -> None:
-                keep(checkpoint)
-                if ended():
-                    raise KeyboardInterrupt
-                progress(experiment.task.algorithm.name, checkpoint.k, rounds)
+        def after_round(checkpoint: "Checkpoint") -> None:
+            keep(checkpoint)
+            if ended():
+                raise KeyboardInterrupt
+            progress(experiment.task.algorithm.name, checkpoint.k, rounds)
 
-            result = experiment.train(after_round, last)
-            if result.rounds == 0:  # nothing was learnt: an untrained model is not a result
-                raise BudgetSpent(f"run: no round could be done, {result.stopped}. Nothing was saved")
-            store.save(result, path, figures.of_run(result))
-            return result
-        except KeyboardInterrupt:
-            if checkpoints is not None:
-                checkpoints.write()
-            if not (path / store.CHECKPOINT).exists():
-                raise
-            done = f" after round {checkpoints.last.k} of {rounds}" if checkpoints and checkpoints.last else ""
-            command = f"sottovoce run --resume {shlex.quote(str(path))}"
-            raise terminal.Interrupted(f"Interrupted{done}. Go on with: {command}") from None
+        progress(experiment.task.algorithm.name, 0 if last is None else last.k, rounds)
+        result = experiment.train(after_round, last)
+        if result.rounds == 0:  # nothing was learnt: an untrained model is not a result
+            raise BudgetSpent(f"run: no round could be done, {result.stopped}. Nothing was saved")
+        progress("saving", 0, 0)
+        store.save(result, path, figures.of_run(result))
+        return result
+    except KeyboardInterrupt:
+        if checkpoints is not None:
+            checkpoints.write()
+        if not (path / store.CHECKPOINT).exists():
+            raise
+        done = f" after round {checkpoints.last.k} of {rounds}" if checkpoints and checkpoints.last else ""
+        command = f"sottovoce run --resume {shlex.quote(str(path))}"
+        raise terminal.Interrupted(f"Interrupted{done}. Go on with: {command}") from None
 
 
 def _print(result: "Result", plain: Json) -> None:

@@ -37,7 +37,9 @@ def schema(
     if dictionary is not None:
         text = Schema.from_frictionless(dictionary, label=label, owner=owner, drop=drop or ()).to_toml()
     elif public:
-        text = draft_of_public_rows(file, label, owner, drop or (), rows_are_public=True).to_toml()
+        with terminal.progress(quiet=False) as progress:
+            progress("reading rows", 0, 0)
+            text = draft_of_public_rows(file, label, owner, drop or (), rows_are_public=True).to_toml()
     else:
         text = draft(file, label, owner, drop or ())
     terminal.print_or_write(text, out)

@@ -78,16 +78,19 @@ def train(
     resume: Annotated[Path | None, Option(metavar="RUN_DIR", help="Go on with a run that was stopped.")] = None,
 ) -> None:
     """Train what a run file describes over the nodes; starts the server for as long as that takes, if it is not up."""
-    from sottovoce.core import check
-    from sottovoce.deploy import training
+    with terminal.progress(quiet=False):
+        from sottovoce.core import check
+        from sottovoce.deploy import training
 
-    check.require((run is None) != (resume is None), "server train", "give either RUN.toml or --resume RUN_DIR")
-    name = "" if run is None else f"{run.stem}-{terminal.now()}"
-    job = training.prepare(folder, run, out, name) if run is not None else training.resumed(folder, resume or Path())
+        check.require((run is None) != (resume is None), "server train", "give either RUN.toml or --resume RUN_DIR")
+        if run is not None:
+            job = training.prepare(folder, run, out, f"{run.stem}-{terminal.now()}")
+        else:
+            job = training.resumed(folder, resume or Path())
     tables.complain(f"The result will be in {job.out}. What happens meanwhile: sottovoce status {folder}")
     with terminal.ended_like_ctrl_c():
         try:
-            training.run(job)
+            training.run(job, terminal.progress(quiet=False))
         except KeyboardInterrupt:
             hint = f"Go on with: sottovoce server train {folder} --resume {job.out}"
             raise terminal.Interrupted(f"Interrupted. {hint}") from None
@@ -108,5 +111,6 @@ def predict(
     from sottovoce.deploy import training
 
     with terminal.ended_like_ctrl_c():
-        training.run(training.prediction(folder, run, ids, out, f"predict-{terminal.now()}"))
+        job = training.prediction(folder, run, ids, out, f"predict-{terminal.now()}")
+        training.run(job, terminal.progress(quiet=False))
     tables.note(f"Wrote {out}.")

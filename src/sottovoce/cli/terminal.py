@@ -4,17 +4,19 @@ What a program may want to read goes to stdout, everything else to stderr.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sottovoce.core.plain import Progress
+from sottovoce.core.plain import Progress, silent
 from sottovoce.report import tables
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import TaskID
 
     from sottovoce.deploy.lines import NodeLine, ServerLine
@@ -23,6 +25,7 @@ DONE, INTERNAL, BAD_INPUT, MISSING, NO_PRIVACY, NOT_WRITTEN, INTERRUPTED = 0, 1,
 NOT_ENDED = 6  # a run between machines
 REFUTED, SUSPICIOUS = 7, 8  # what an audit found
 DOES_NOT_HOLD = 9  # what `verify` looked at
+LOG_LOOKS, LOG_AGAIN = 0.5, 5.0  # seconds: how often a log looks for something new, and until it tells the same again
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes: results only, one per line.")]
 
@@ -148,11 +151,34 @@ def now() -> str:
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Progress]:
-    """A bar on stderr, if someone is looking: progress(what, done, of how many), 0 for "not known"."""
+def progress(quiet: bool, as_json: bool = False) -> Iterator[Progress]:
+    """Say on stderr what goes on, from the first moment: progress(what, done, of how many), 0 for "not known".
+
+    A bar if someone is looking. Else, in a log, a line now and then; none beside JSON, which a program may read.
+    """
+    from sottovoce.core import compiling
+
+    screen, last = tables.console(stderr=True), ("starting", 0, 0)
+    if quiet or (as_json and not screen.is_terminal):
+        yield silent
+        return
+    with _bar(screen) if screen.is_terminal else _log() as show:
+
+        def progress(what: str, done: int, of: int) -> None:
+            nonlocal last
+            last = what, done, of
+            show(*last)
+
+        progress(*last)
+        with compiling.watched(lambda begins: show("compiling", 0, 0) if begins else show(*last)):
+            yield progress
+
+
+@contextmanager
+def _bar(screen: "Console") -> Iterator[Progress]:
+    """A bar that moves by itself between two reports. It is gone at the end."""
     from rich import progress as bars
 
-    screen = tables.console(stderr=True)
     columns = (
         bars.TextColumn("{task.description:<12}"),
         bars.BarColumn(),
@@ -161,14 +187,58 @@ def progress(quiet: bool) -> Iterator[Progress]:
         bars.TextColumn("left:"),
         bars.TimeRemainingColumn(),
     )
-    with bars.Progress(*columns, console=screen, transient=True, disable=quiet or not screen.is_terminal) as bar:
+    # What is printed meanwhile goes above the bar, unless it goes to a file.
+    with bars.Progress(*columns, console=screen, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         tasks: dict[str, TaskID] = {}
 
-        def progress(what: str, done: int, of: int) -> None:
+        def show(what: str, done: int, of: int) -> None:
             if what not in tasks:
-                for task in tasks.values():
-                    bar.update(task, visible=False)
-                tasks[what] = bar.add_task(what, total=of or None)
-            bar.update(tasks[what], completed=done)
+                tasks[what] = bar.add_task(what, total=of or None, visible=False)
+            for task in bar.tasks:
+                if task.visible != (task.id == tasks[what]):
+                    bar.update(task.id, visible=not task.visible)
+            bar.update(tasks[what], completed=done, total=of or None)
 
-        yield progress
+        yield show
+
+
+class Log:
+    """What a log is told: a line when something else has begun, and another every few seconds while it goes on."""
+
+    def __init__(self) -> None:
+        self._now, self._told, self._at = ("starting", 0, 0), "", 0.0
+
+    def show(self, what: str, done: int, of: int) -> None:
+        self._now = what, done, of
+
+    def line(self, seconds: float) -> str:
+        """The line that is due so many seconds after the beginning; "" if there is none."""
+        what, done, of = self._now
+        if what == self._told and seconds < self._at + LOG_AGAIN:
+            return ""
+        self._told, self._at = what, seconds
+        return f"{what}{f', {done} of {of}' if of else ''}, after {seconds:.0f} s"
+
+
+@contextmanager
+def _log() -> Iterator[Progress]:
+    """Lines from a thread of their own, so that they come while nothing is reported. What is quick leaves no line."""
+    from threading import Event, Thread
+    from time import monotonic
+
+    log, ended, begun = Log(), Event(), monotonic()
+
+    def write() -> None:
+        while not ended.wait(LOG_LOOKS):
+            line = log.line(monotonic() - begun)
+            if line:
+                with suppress(OSError):  # nobody reads our output any more
+                    tables.complain(line)
+
+    thread = Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield log.show
+    finally:
+        ended.set()
+        thread.join()

@@ -21,9 +21,11 @@ def verify(
 
     Says what was verified, what does not hold, and what rests on somebody's word. Exit code 9: something does not hold.
     """
-    from sottovoce.auditing.verify import verify as check_folder
+    with terminal.progress(quiet, as_json) as progress:
+        from sottovoce.auditing.verify import verify as check_folder
 
-    verdict = check_folder(folder)
+        progress("checking", 0, 0)
+        verdict = check_folder(folder)
     line = "holds" if verdict.holds else "does not hold"
     terminal.show(as_json, quiet, verdict.to_dict(), [line], lambda: _print(verdict))
     if not verdict.holds:

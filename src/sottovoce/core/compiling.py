@@ -10,7 +10,7 @@ import inspect
 import itertools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
@@ -72,9 +72,47 @@ def compile_for(signature: object, function: FunctionType, **options: bool | set
     kernel = import_module("numba").njit(error_model="numpy", nogil=True, **options)(named)
     with contextlib.suppress(RuntimeError):  # no place to write: compile in each process
         kernel.enable_caching()
-    kernel.compile(signature)
+    with _telling_watchers():
+        kernel.compile(signature)
     kernel.disable_compile()
     return kernel
+
+
+Watcher = Callable[[bool], None]  # is told True when a loop begins to be compiled, and False when it is there
+_WATCHERS: list[Watcher] = []
+
+
+@contextlib.contextmanager
+def watched(watcher: Watcher) -> Generator[None]:
+    """Tell `watcher` about every loop that is compiled in here, which takes seconds; not of one in the disk cache."""
+    _WATCHERS.append(watcher)
+    try:
+        yield
+    finally:
+        _WATCHERS.remove(watcher)
+
+
+@contextlib.contextmanager
+def _telling_watchers() -> Generator[None]:
+    events = import_module("numba.core.event")
+
+    class Tell(events.Listener):
+        inside = 0  # a loop, and those that it calls
+
+        def on_start(self, event: object) -> None:
+            self.inside += 1
+            self._tell(True, at=1)
+
+        def on_end(self, event: object) -> None:
+            self.inside -= 1
+            self._tell(False, at=0)
+
+        def _tell(self, begins: bool, at: int) -> None:
+            for watcher in _WATCHERS if self.inside == at else []:
+                watcher(begins)
+
+    with events.install_listener("numba:compile", Tell()):
+        yield
 
 
 def _texts_of_called(function: FunctionType) -> list[str]:

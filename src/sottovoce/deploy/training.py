@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sottovoce.core import check
+from sottovoce.core.plain import Progress
 from sottovoce.deploy import progress, setup_server, wire
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.flower import app_folder
@@ -85,12 +86,20 @@ def resumed(folder: Path, out: Path) -> Job:
     raise check.MissingData(f"{out}: no run of {folder} goes there. Its runs: {folder / setup_server.RUNS}")
 
 
-def run(job: Job) -> None:
-    """Start it, and show what its server says until it ends; an interruption stops it there too."""
+def run(job: Job, waiting: contextlib.AbstractContextManager[Progress]) -> None:
+    """Start it, and show what its server says until it ends; an interruption stops it there too.
+
+    `waiting` is told what goes on until the server says something.
+    """
     settings = setup_server.read(job.folder)
-    with contextlib.nullcontext() if setup_server.listens(settings.operator_port) else _server(job.folder, settings):
-        began = time.time()
-        number = _started(job)
+    with contextlib.ExitStack() as stack:
+        with waiting as report:
+            if not setup_server.listens(settings.operator_port):
+                report("starting the server", 0, 0)
+                stack.enter_context(_server(job.folder, settings))
+            report("starting the run", 0, 0)
+            began = time.time()
+            number = _started(job)
         try:
             _flower(job.folder, "log", number)
         except BaseException:

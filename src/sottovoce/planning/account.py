@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from sottovoce.core import check
-from sottovoce.core.plain import Json
+from sottovoce.core.plain import Json, Progress, silent
 from sottovoce.privacy import accounting
 from sottovoce.privacy.discrete_noise import GRID_BOUND
 from sottovoce.privacy.events import Event, Relation, make_event
@@ -39,6 +39,7 @@ def account(
     batch: int = 0,
     size: int = 0,
     coordinates: int | None = None,
+    progress: Progress = silent,
 ) -> Account:
     """With `epsilon` alone: the noise it needs. With `noise`: its cost; with both: also how many rounds it pays for.
 
@@ -62,11 +63,14 @@ def account(
     answers = rounds * answers_per_round
     if noise is None:
         budget = check.given(epsilon, "account", "give a noise multiplier, an epsilon, or both")
+        progress("noise", 0, 0)
         noise = accounting.calibrate(budget, delta, answers, **kind)
     event = make_event(noise_multiplier=noise, **kind)
     listed = sorted({*(number for number in ROUNDS if number < rounds), rounds})
+    progress("costs", 0, 0)
     costs = accounting.table(event, delta, [number * answers_per_round for number in listed])
     table = tuple((number, cost) for number, (_, cost) in zip(listed, costs, strict=True))
+    progress("rounds", 0, 0)
     lasts = None if epsilon is None else accounting.affordable(event, epsilon, delta) // answers_per_round
     accountant = accounting.accountant_name({event: answers}, delta)
     return Account(event, answers_per_round, rounds, table[-1][1], delta, accountant, lasts, table)

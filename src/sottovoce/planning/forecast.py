@@ -28,6 +28,7 @@ OTHER_WORLDS = 4  # in which the chosen setting is tried once more
 def choose(problem: Problem, progress: Progress = silent) -> Plan:
     """The task to train, and what to expect of it and of the other methods."""
     world, task = world_of(problem), problem.task(AUTO)
+    progress(task.algorithm.name, 0, 0)
     trials, left_out = [_tried(task, world, problem, REPEATS)], []
     others = [name for name in METHODS if name not in (AUTO, task.algorithm.name) and _is_proven(name, problem)]
     for number, name in enumerate(others):
