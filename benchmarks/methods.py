@@ -124,7 +124,7 @@ def train(turns: int) -> dict[str, Any]:
             tasks[f"{privacy.mode} {history} {count}"] = functools.partial(play, privacy, history, count)
         print(f"methods: train, {name}", flush=True)
         turn = clock.side_by_side(tasks, turns)
-        numbers[name] = {}
+        numbers[name] = {"pass ms": turn.ms("pass")}
         for privacy in ("none", "proven"):
             for history in ("released", "objective"):
                 many, few = (turn.seconds[f"{privacy} {history} {count}"] for count in (long, short))
