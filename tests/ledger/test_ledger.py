@@ -806,7 +806,7 @@ def test_memory_counts_and_refuses_as_the_accountant_says(charges: list[tuple[Ev
 
     for event, flags in charges:
         able = np.array([left(client, event) for client in range(6)]).reshape(2, 3)
-        for answers in (1, 2, 5):
+        for answers in (0, 1, 2, 5):
             np.testing.assert_array_equal(ledger.afford(event, answers), able >= answers)
         active = np.array(flags).reshape(2, 3)
         if (active & (able < 1)).any():
@@ -818,6 +818,10 @@ def test_memory_counts_and_refuses_as_the_accountant_says(charges: list[tuple[Ev
             spent[client][event] = spent[client].get(event, 0) + 1
     for client in range(6):
         assert ledger.spent(client % 3, client // 3) == spent[client]
+    beyond = MemoryLedger(Budget(0.55, 0.0), (3,))
+    for event in {event: None for event, _ in charges}:
+        beyond.recall(event, 1, 1000)
+        assert beyond.afford(event, 0).tolist() == [True, False, True]
     expected = [accounting.epsilon(each, 0.0) for each in spent]
     np.testing.assert_allclose(ledger.epsilons(), np.reshape(expected, (2, 3)), rtol=1e-12)
 

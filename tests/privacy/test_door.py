@@ -21,7 +21,7 @@ from sottovoce.privacy import accounting
 from sottovoce.privacy import discrete_noise as mechanisms
 from sottovoce.privacy.doors import open_door
 from sottovoce.privacy.doors.base import Door
-from sottovoce.privacy.doors.releases import Sealed
+from sottovoce.privacy.doors.releases import Question, Sealed
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import SharedNoise
 from sottovoce.problems.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
@@ -622,3 +622,37 @@ def test_zeros_stay_zero() -> None:
             base.flags.writeable = True
         base = base.base
     assert not zeros.any()
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])  # batches of a fixed size, and record by record
+@pytest.mark.parametrize("engine", ["numpy", "kernel"])
+def test_a_client_that_draws_all_its_records_answers_alike_alone_and_beside_others(engine: Any, relation: Any) -> None:
+    """To the last bit: its noise is bound to that."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-0.1, 0.1, (220, 40)), np.where(np.arange(220) % 2, 1.0, -1.0)
+    federation = sv.Federation.from_clients([(X[:20], y[:20]), (X[20:], y[20:])], row_bound=1.0)
+    privacy = sv.Proven(2.0, 1e-5, relation=relation)
+    place = assemble(DPSGD(batch=50), federation, goal(), privacy, Everyone(), 3, Streams(0), engine=engine)
+    w = rng.normal(size=(1, place.dim))
+
+    def question(*clients: int) -> Question:
+        return Question(np.array(clients), np.ones(len(clients), dtype=bool), 1, 0, place.door.part_at(1), (w,))
+
+    assert place.door.drawn(question(0, 1))[:20].all()
+    assert not place.door.drawn(question(0, 1)).all()
+    alone, beside = (place.door.exact_gradient(w, question(*who), 0.5) for who in ((0,), (0, 1)))
+    np.testing.assert_array_equal(alone[0], beside[0])
+
+
+def test_the_numbers_of_clients_that_a_door_draws_by_cannot_be_changed() -> None:
+    from sottovoce.experiment.local import LocalClients
+
+    place = assemble(DPSGD(), small(), goal(), sv.Proven(2.0, 1e-5), Everyone(), 3, Streams(0))
+    numbers = np.arange(place.n) + 7
+    task, streams = place.task, place.streams
+    node = LocalClients.of(task, place.federation, place.ledger, streams, place.door.events, clients=numbers)
+    for who in (place.door.clients, node.door.clients, node.site(place._everyone, ASKED.repeat(place.n), 1).who):
+        with pytest.raises(ValueError, match="read-only"):
+            who[0] = 5
+    numbers[0] = 5
+    assert node.door.clients[0] == 7

@@ -800,3 +800,12 @@ def test_categories_of_polars() -> None:
 def test_effects_name_levels_as_they_are() -> None:
     stated = sv.Schema(code=sv.Category("=1", "1"), label=sv.Label("y", ["a", "b"]))
     assert [each.what for each in effects(stated, np.arange(3.0))][:2] == ["=1", "1"]
+
+
+def test_what_is_missing_among_texts_of_polars_is_not_an_empty_text() -> None:
+    from sottovoce.problems.schema import values
+
+    column = values.to_arrow(pl.Series(["a", None, "", "a"]))
+    seen = list[str]()
+    codes = values.codes("w", column, lambda text: seen.append(text) or 7, 9)
+    assert (codes.tolist(), seen) == ([7, 9, 7, 7], ["a", ""])

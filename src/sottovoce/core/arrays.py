@@ -57,7 +57,12 @@ def aligned(shape: tuple[int, ...], kind: DTypeLike) -> AnyArray:
 @lru_cache(maxsize=16)
 def everyone(n: int) -> Integers:
     """The numbers of all n clients: mostly the same array, so that `is` tells it at once. Nobody can change it."""
-    return np.frombuffer(np.arange(n, dtype=np.int64).tobytes(), np.int64)
+    return unwritable(np.arange(n))
+
+
+def unwritable(numbers: Integers) -> Integers:
+    """A copy of some whole numbers that nobody can change."""
+    return np.frombuffer(np.asarray(numbers, np.int64).tobytes(), np.int64)
 
 
 def of_clients(table: AnyArray, places: Integers) -> AnyArray:

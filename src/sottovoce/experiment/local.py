@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from sottovoce.core.arrays import everyone
+from sottovoce.core.arrays import everyone, unwritable
 from sottovoce.core.contract import LabelOracle, Layout
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
@@ -79,7 +79,7 @@ class LocalClients(ClientRounds):
         `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins; `split`: what decides which
         records are held out, if not the seed; `apart`: for parties alone.
         """
-        who = everyone(federation.n) if clients is None else clients
+        who = everyone(federation.n) if clients is None else unwritable(clients)
         if task.evaluate is not None:
             split = split or held_out.Split.simulated(None, streams, who.tolist())
         federation, exact, more = cls._exact(task, federation, noise or streams, events, split, apart)

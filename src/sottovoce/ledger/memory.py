@@ -78,7 +78,7 @@ class MemoryLedger:
     ) -> NDArray[np.bool_]:
         """Who can still give this many more answers of this kind."""
         row, who = self._row(event), self._who(clients)
-        if isinstance(answers, int) and answers <= self._least:  # the common case, and the cheapest
+        if isinstance(answers, int) and 0 < answers <= self._least:  # the common case, and the cheapest
             return np.ones(self._shape_of(who), bool)
         return self._left(row, who) >= np.asarray(answers)
 

@@ -278,7 +278,9 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
 
 @functools.cache
 def rows_at_once(stored: str, rows: int, width: int, batches: bool) -> Blocks:
-    """How much a pass over so many rows takes together. It changes no number, unless there are `batches`.
+    """How much a pass over so many rows takes together. How many rows there are changes no number.
+
+    Batches have another order of rounding; and so have rows of less than 4 numbers, which are always taken by 32.
 
     Slopes of many rows take less time together. But the rows should still be in the nearest cache when they are added;
     and if they come from memory, long pauses between one block and the next leave that waiting. Of a batch few rows may

@@ -173,7 +173,7 @@ def _quantiles(bits, half, places, numbers, q, tails, roots, where):
         roots[j] = _root(tails[j])
         tails[j] = _tail(tails[j], roots[j])
     for j in range(found):
-        numbers[where[j]] = tails[j] if roots[j] <= quantiles.FAR else _far(tails[j], roots[j])
+        numbers[where[j]] = tails[j] if roots[j] <= quantiles.FAR else _far(tails[j], roots[j])  # its sign is q's
 
 
 @njit(error_model="numpy", inline="always")

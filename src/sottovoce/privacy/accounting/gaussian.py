@@ -10,8 +10,6 @@ from sottovoce.core import check
 from sottovoce.privacy.accounting.search import last_good, last_good_from
 
 _Function = Callable[[float | np.ndarray], np.ndarray]
-_ROOT_2, _LOG_ROOT_2_PI = math.sqrt(2), 0.5 * math.log(2 * math.pi)
-_ROOT_HALF_PI = math.sqrt(math.pi / 2)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -61,11 +59,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 @cache
-def _erfcx() -> _Function:
-    """Kept, because an import statement in a loop of root finding would cost as much as the function does."""
-    from scipy.special import erfcx  # pyright: ignore[reportMissingTypeStubs]
+def _special() -> tuple[_Function, _Function]:
+    """Kept, because an import statement in a loop of root finding would cost as much as the functions do."""
+    from scipy.special import erfcx, ndtr  # pyright: ignore[reportMissingTypeStubs]
 
-    return erfcx
+    return erfcx, ndtr
 
 
 def _log_delta(mu: float, x: float) -> float:
@@ -76,13 +74,14 @@ def _log_delta(mu: float, x: float) -> float:
     """
     if x > 37.5:  # delta < 1e-305: the bound Phi(-x) <= exp(-x²/2) will do
         return -x * x / 2
-    log_phi = -x * x / 2 - _LOG_ROOT_2_PI
+    erfcx, ndtr = _special()
+    log_phi = -x * x / 2 - 0.5 * math.log(2 * math.pi)
     if mu <= 0.5:
         t = x + mu * (_NODES + 1) / 2
-        slope = 1 - t * (_ROOT_HALF_PI * _erfcx()(t / _ROOT_2))
+        slope = 1 - t * (math.sqrt(math.pi / 2) * erfcx(t / math.sqrt(2)))
         return log_phi + math.log(mu / 2 * float(_WEIGHTS @ slope))
-    far = _ROOT_HALF_PI * float(_erfcx()((x + mu) / _ROOT_2))
-    return math.log(math.erfc(x / _ROOT_2) / 2 - math.exp(log_phi) * far)
+    far = math.sqrt(math.pi / 2) * float(erfcx((x + mu) / math.sqrt(2)))
+    return math.log(float(ndtr(-x)) - math.exp(log_phi) * far)
 
 
 def _log_delta_slope(mu: float, x: float, log_delta: float) -> float:
@@ -90,5 +89,5 @@ def _log_delta_slope(mu: float, x: float, log_delta: float) -> float:
     -e^epsilon Phi(-x - mu)."""
     if x > 37.5:
         return -x
-    mills = _ROOT_HALF_PI * float(_erfcx()((x + mu) / _ROOT_2))
-    return -mu * math.exp(-x * x / 2 - _LOG_ROOT_2_PI - log_delta) * mills
+    mills = math.sqrt(math.pi / 2) * float(_special()[0]((x + mu) / math.sqrt(2)))
+    return -mu * math.exp(-x * x / 2 - 0.5 * math.log(2 * math.pi) - log_delta) * mills

@@ -105,7 +105,7 @@ class Door:
     intercept: Callable[..., np.ndarray] = untouched
 
     _shown: tuple[np.ndarray, Part, Json] | None = None  # see `_constants`
-    _part: tuple[int, Part] = (-1, _NOTHING)  # of the last round: see `part_at`
+    _part: tuple[int, Part] = field(default=(-1, _NOTHING), init=False)  # of the last round: see `part_at`
     _rates: dict[float, np.ndarray] = field(default_factory=dict[float, np.ndarray], init=False)  # by batch
     clip: float | None = None  # applied to answers that are not noisy (`Published` may ask for it)
     counted = False  # whether answers cost, so that asking more than declared is refused
@@ -270,14 +270,19 @@ class Door:
         return gradient if drawn is None else gradient / self.rates(question.part.batch)[local]
 
     def drawn(self, question: Question) -> np.ndarray | None:
-        """Which records are in the batch of this question, clients end to end; None where all of them are."""
+        """Which records are in the batch of this question, clients end to end; None where no batches were declared.
+
+        A client that draws all of its records is told so one by one, too: sums over a batch are rounded in another
+        order, and its answer must not depend on whether those who are asked with it draw fewer.
+        """
         local, batch = question.local, question.part.batch
-        if batch == 0 or (self.rates(batch)[local] == 1).all():
+        if batch == 0:
             return None
         rate, sizes = self.rates(batch)[local], self.exact.sizes[local]
         draws = self.batch_numbers(sizes, question)
         if self.poisson:
-            return draws < np.repeat(rate[:, 0] - 2.0**-52, sizes)  # draws have 52 bits: never more than the rate
+            below = np.where(rate < 1, rate - 2.0**-52, 1.0)  # draws have 52 bits: never more than the rate
+            return draws < np.repeat(below[:, 0], sizes)
         return smallest_of_each(draws, sizes, np.rint(rate[:, 0] * sizes).astype(np.int64))
 
     def batch_numbers(self, sizes: np.ndarray, question: Question) -> np.ndarray:

@@ -63,7 +63,7 @@ class Block:
         return margins
 
     def sum(self, slope: Floats, X: Floats) -> Floats:
-        """Each client's sum of slope x row, (clients, features). Row is added after row: others change nothing."""
+        """Each client's sum of slope x row, (clients, features), in an order that its own size decides alone."""
         sums = np.empty((self.high - self.low, X.shape[1]))
         for group in self.groups:
             sums[group.clients] = np.einsum("ci,cij->cj", group.by_client(slope), group.by_client(X))

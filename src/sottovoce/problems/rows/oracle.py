@@ -239,9 +239,13 @@ class Rows(StoredRows):
         return compute(self, active, points, bound, keep)
 
     def _slope_bound(self, clip: float | None, norm: int, quick: bool = False) -> SlopeBound:
-        if self._last_bound is None or self._last_bound[0] != (clip, norm, quick):  # a run has one
-            self._last_bound = (clip, norm, quick), self._new_slope_bound(clip, norm, quick)
-        return self._last_bound[1]
+        last = self._last_bound  # looked at once: another thread may ask with another clip
+        if last is not None and last[0] == (clip, norm, quick):  # a run has one
+            return last[1]
+        bound = self._new_slope_bound(clip, norm, quick)
+        if clip is not None:
+            self._last_bound = (clip, norm, quick), bound
+        return bound
 
     def _new_slope_bound(self, clip: float | None, norm: int, quick: bool) -> SlopeBound:
         require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)

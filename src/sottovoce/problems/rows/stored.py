@@ -96,13 +96,7 @@ class StoredRows:
     def norms(self, norm: int) -> Iterator[Floats]:
         """The l1 or the Euclidean norm of all rows, some at a time; the latter is computed relative to a row's largest
         entry, so that no tiny row becomes 0."""
-        for X in self.slabs():
-            with np.errstate(over="ignore", under="ignore"):
-                if norm == 1:
-                    yield np.abs(X).sum(axis=1)
-                else:
-                    top = np.abs(X).max(axis=1, keepdims=True)
-                    yield top[:, 0] * np.sqrt(np.square(X / np.where(top > 0.0, top, 1.0)).sum(axis=1))
+        return (_lengths(X, norm) for X in self.slabs())
 
     def slabs(self) -> Iterator[Floats]:
         """All rows as float64, some at a time."""
@@ -124,6 +118,14 @@ class StoredRows:
                     eigenvalues[:, 0] = 0.0
                 self._eigenvalues[some] = np.maximum(eigenvalues, 0.0)
         return self._eigenvalues[clients]
+
+
+def _lengths(X: Floats, norm: int) -> Floats:
+    with np.errstate(over="ignore", under="ignore"):
+        if norm == 1:
+            return np.abs(X).sum(axis=1)
+        top = np.abs(X).max(axis=1, keepdims=True)
+        return top[:, 0] * np.sqrt(np.square(X / np.where(top > 0.0, top, 1.0)).sum(axis=1))
 
 
 def in_float64(X: AnyArray) -> Floats:

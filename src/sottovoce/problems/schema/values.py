@@ -36,11 +36,15 @@ def to_arrow(column: Any) -> "pa.Array":
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if not isinstance(column, pa.DictionaryArray):
-        return column
-    levels = column.dictionary
-    if pa.types.is_string_view(levels.type):  # of polars, and Arrow cannot take from such texts
-        column = pa.DictionaryArray.from_arrays(column.indices, levels.cast(pa.string()))
-    return column.dictionary_decode()
+        return _texts(column)
+    return pa.DictionaryArray.from_arrays(column.indices, _texts(column.dictionary)).dictionary_decode()
+
+
+def _texts(column: "pa.Array") -> "pa.Array":
+    """Texts of polars as ordinary ones: Arrow cannot take from them, and takes what is missing for an empty one."""
+    import pyarrow as pa
+
+    return column.cast(pa.string()) if pa.types.is_string_view(column.type) else column
 
 
 def _from_entries(column: Any) -> "pa.Array | pa.ChunkedArray":
