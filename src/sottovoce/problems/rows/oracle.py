@@ -58,7 +58,7 @@ class Rows(StoredRows):
         self.engine = engine_for(engine, len(self.X), self.dim) if loss.code >= 0 else "numpy"
         self.point_shape: tuple[int, ...] = (loss.outputs, self.features)  # of one model
         self._last_capped: tuple[float, Rows] | None = None
-        self._last_bound: tuple[tuple[float | None, int, bool], SlopeBound] | None = None
+        self._last_bound: tuple[tuple[float, int, bool], SlopeBound] | None = None
 
     @property
     def arithmetic(self) -> str:
@@ -239,22 +239,20 @@ class Rows(StoredRows):
         return compute(self, active, points, bound, keep)
 
     def _slope_bound(self, clip: float | None, norm: int, quick: bool = False) -> SlopeBound:
+        quick = quick and self.stored == "float32" and self.loss.outputs == 1 and self.engine == "kernel"
         last = self._last_bound  # looked at once: another thread may ask with another clip
         if last is not None and last[0] == (clip, norm, quick):  # a run has one
             return last[1]
+        require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
+        if clip is None:
+            return SlopeBound(np.inf, norm, np.empty(0), "float32" if quick else "float64")
         bound = self._new_slope_bound(clip, norm, quick)
-        if clip is not None:
-            self._last_bound = (clip, norm, quick), bound
+        self._last_bound = (clip, norm, quick), bound
         return bound
 
-    def _new_slope_bound(self, clip: float | None, norm: int, quick: bool) -> SlopeBound:
-        require(norm in (1, 2), "Rows", "norm must be 1 or 2", norm)
-        fits = clip is None or clipping.LEAST_IN_FLOAT32 <= clip <= clipping.MOST_IN_FLOAT32
-        quick = quick and fits and self.stored == "float32" and self.loss.outputs == 1 and self.engine == "kernel"
-        terms = "float32" if quick else "float64"
-        if clip is None:
-            return SlopeBound(np.inf, norm, np.empty(0), terms)
+    def _new_slope_bound(self, clip: float, norm: int, quick: bool) -> SlopeBound:
         positive("Rows", clip=clip)
+        quick = quick and clipping.LEAST_IN_FLOAT32 <= clip <= clipping.MOST_IN_FLOAT32
         # In float32, a thread may take denormal numbers for 0 where another does not.
         tiny = self.features ** (1 / norm) * float(np.finfo(np.float32).tiny) if self.stored == "float32" else 0.0
         all_caps, end = np.empty(len(self.X)), 0
@@ -262,7 +260,7 @@ class Rows(StoredRows):
             caps = clipping.slope_caps(norms + tiny, float(clip), self.features)
             all_caps[end : end + len(caps)] = clipping.caps_in_float32(caps) if quick else caps
             end += len(caps)
-        return SlopeBound(float(clip), norm, all_caps, terms)
+        return SlopeBound(float(clip), norm, all_caps, "float32" if quick else "float64")
 
     def _capped(self, cap: float) -> "Rows":
         """These rows, those longer than `cap` scaled down to it."""
