@@ -93,7 +93,7 @@ def under(prefix: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
 
 def bytes_per_client(message: Arrays) -> int:
     """The bytes that one client's share of this message takes: 8 for each number, without names and framing."""
-    return sum(8 * array.shape[-1] for array in to_arrays(message).values())
+    return sum(8 * getattr(message, name).shape[-1] for name in _names(type(message)))
 
 
 def _made(like: Message, array: Callable[[str], Floats]) -> Message:

@@ -82,9 +82,10 @@ class ClientRounds:
     def take_part(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
         """What each client sends in round k; None if nobody can afford it."""
         able = self.door.able(self._everyone, k)
-        if not able.any():
-            return None
-        active = active & able
+        if not able.all():
+            if not able.any():
+                return None
+            active = active & able
         if active.all():
             visit = self.visit(algorithm, self._states, down, self._everyone, active, k)
             self._states, up = self.door.take_part(visit)

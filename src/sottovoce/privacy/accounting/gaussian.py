@@ -25,10 +25,10 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     check.positive("gaussian_epsilon", mu=mu)
     check.between("gaussian_epsilon", 0, 1, delta=delta)
     goal = math.log(delta)
-    # In x = epsilon/mu - mu/2 the curve has one scale for every mu: delta is at most Phi(-x) <= exp(-x²/2).
-    if _log_delta(mu, -mu / 2) <= goal:
+    if math.erf(mu / math.sqrt(8)) <= delta:  # 2 Phi(mu/2) - 1, the delta of epsilon 0
         return 0.0
-    x = math.sqrt(-2 * goal)
+    # In x = epsilon/mu - mu/2 the curve has one scale for every mu: delta is at most Phi(-x) <= exp(-x²/2).
+    x = _beyond(math.sqrt(-2 * goal), goal)
     # delta is log-concave in epsilon: the mean of (1 - exp(epsilon - loss))+, which is log-concave, over a normal loss.
     # So Newton's method for log delta = log(delta) stays on the safe side, where it starts, except for rounding.
     good, tolerance = x, 2**-51 * x
@@ -38,8 +38,24 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
             break
         x -= step
     else:
-        good = last_good(lambda x: _log_delta(mu, x) - goal, good, x, tolerance)
+        near = x + 8 * tolerance  # mostly the last step ended a rounding error too far
+        near = near if near < good and _log_delta(mu, near) <= goal else good
+        good = near if near < good else last_good(lambda x: _log_delta(mu, x) - goal, good, x, tolerance)
     return max(0.0, mu * (good + mu / 2))
+
+
+def _beyond(x: float, goal: float) -> float:
+    """A point where Phi(-x) is at most e^goal, nearer than `x`, where exp(-x²/2) is that.
+
+    For x > 0, Phi(-x) <= phi(x)/x, which is e^goal where x = sqrt(-2 goal - 2 log(x sqrt(2 pi))). The right side falls
+    in x. So its value at a point beyond that root is before the root, and its value there is beyond the root again.
+    """
+    for _ in range(2):
+        square = -2 * (goal + math.log(x)) - math.log(2 * math.pi)
+        if square < 1:
+            return math.sqrt(-2 * goal)
+        x = math.sqrt(square)
+    return x
 
 
 @lru_cache(maxsize=1024)

@@ -62,6 +62,7 @@ class RecordDoor(ProvenDoor):
     # How far one record moves a gradient, by batch; and the events of all clients, see `_kinds_of`.
     _moved: dict[float, np.ndarray] = field(default_factory=dict[float, np.ndarray], init=False)
     _kinds: dict[Part, Kinds] = field(default_factory=dict[Part, Kinds], init=False)
+    _last_kinds: tuple[Part, Kinds] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.poisson = any(event.sampling == "poisson" for event in self.events)
@@ -337,6 +338,8 @@ class RecordDoor(ProvenDoor):
         The plan's event is that of the client with the largest share. Smaller shares cost less; but where there are
         very many different ones, all are charged as the largest, which is an upper bound.
         """
+        if self._last_kinds is not None and part is self._last_kinds[0]:
+            return self._last_kinds[1]  # the common case, and the cheapest
         if part not in self._kinds:
             event = self.event_of(part)
             rates, kind_of = np.unique(self.rates(part.batch)[:, 0], return_inverse=True)
@@ -349,6 +352,7 @@ class RecordDoor(ProvenDoor):
                 pairs = zip(rates, sizes, strict=True)
                 kinds = [replace(event, batch=round(rate * size), size=size) for rate, size in pairs]
             self._kinds[part] = kinds, kind_of
+        self._last_kinds = part, self._kinds[part]
         return self._kinds[part]
 
     def _grid_gradient(self, w: np.ndarray, question: Question) -> np.ndarray:
