@@ -70,6 +70,13 @@ def of_clients(table: AnyArray, places: Integers) -> AnyArray:
     return table if places is everyone(len(table)) else table.take(places, axis=0)  # many times as fast as [places]
 
 
+def sum_over_clients(x: Floats) -> Floats:
+    """x.sum(axis=-2, keepdims=True), client after client: to the last bit, and in half the time for many clients."""
+    if x.shape[-1] > 1 and x.flags.c_contiguous:
+        return np.einsum("...ij->...j", x)[..., None, :]
+    return x.sum(axis=-2, keepdims=True)
+
+
 def same_clients(some: AnyArray, others: AnyArray) -> bool:
     """Whether two arrays of clients' numbers are equal; quick if they are one array, as that of `everyone` is."""
     return some is others or np.array_equal(some, others)
