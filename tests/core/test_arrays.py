@@ -1,4 +1,4 @@
-"""What a hub does for every algorithm."""
+"""Sums over clients."""
 
 import numpy as np
 import pytest
