@@ -219,9 +219,11 @@ class Door:
 
     def part_at(self, k: int) -> Part:
         """What was declared for round k."""
-        if self._part[0] != k:  # a round asks for it several times
-            self._part = k, (self.asks.at(k) or _NOTHING) if k > 0 else replace(self.asks.parts[0], answers=0)
-        return self._part[1]
+        last, part = self._part  # looked at once: another thread may be in another round
+        if last != k:  # a round asks for it several times
+            part = (self.asks.at(k) or _NOTHING) if k > 0 else replace(self.asks.parts[0], answers=0)
+            self._part = k, part
+        return part
 
     def _constants(self, local: np.ndarray, part: Part) -> Json:
         """The numbers that an oracle shows; cached until other clients, or another kind of question, are asked."""

@@ -338,8 +338,9 @@ class RecordDoor(ProvenDoor):
         The plan's event is that of the client with the largest share. Smaller shares cost less; but where there are
         very many different ones, all are charged as the largest, which is an upper bound.
         """
-        if self._last_kinds is not None and part is self._last_kinds[0]:
-            return self._last_kinds[1]  # the common case, and the cheapest
+        last = self._last_kinds
+        if last is not None and part is last[0]:
+            return last[1]  # the common case, and the cheapest
         if part not in self._kinds:
             event = self.event_of(part)
             rates, kind_of = np.unique(self.rates(part.batch)[:, 0], return_inverse=True)
