@@ -167,6 +167,7 @@ class Interval:
 
 
 _POSITIVE, _NON_NEGATIVE = Interval(0), Interval(0, closed=("low",))
+_interval = functools.lru_cache(maxsize=64, typed=True)(Interval)  # a round checks the same few again and again
 
 
 def positive(who: str, **values: object) -> None:
@@ -184,13 +185,13 @@ def non_negative(who: str, **values: object) -> None:
 def between(who: str, low: float, high: float, **values: object) -> None:
     """Each value must lie strictly between `low` and `high`."""
     for name, value in values.items():
-        Interval(low, high).check(who, name, value)
+        _interval(low, high).check(who, name, value)
 
 
 def whole(who: str, at_least: int = 1, **values: object) -> None:
     """Each value must be a whole number >= `at_least`."""
     for name, value in values.items():
-        Interval(at_least, whole=True).check(who, name, value)
+        _interval(at_least, whole=True).check(who, name, value)
 
 
 def is_number(value: object) -> TypeGuard[float]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, dataclass_tra
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import sum_over_clients
+from sottovoce.core.arrays import every, sum_over_clients
 from sottovoce.core.participation import Participation
 from sottovoce.core.plain import Json
 from sottovoce.core.questions import ArgMin as ArgMin
@@ -199,19 +199,19 @@ class Hub:
         if x.shape[-2] == 1:
             return self.if_any(x, np.zeros(()))
         total = sum_over_clients(self.fresh(x, 0.0))
-        if self.answered.all():
+        if every(self.answered):
             return total / self.answered.shape[-2]
         return total / np.maximum(self.answered.sum(axis=-2, keepdims=True), 1)
 
     def fresh(self, new: Array, old: Array | float) -> Array:
         """Row by row: the new message of those who answered, the old one of the others. Not to be written to."""
-        if new.shape[:-1] == self.answered.shape[:-1] and self.answered.all():
+        if new.shape[:-1] == self.answered.shape[:-1] and every(self.answered):
             return new
         return np.where(self.answered, new, old)
 
     def if_any(self, new: Array, old: Array) -> Array:
         """The new value; the old one in those of several runs where nobody answered. Not to be written to."""
-        if new.shape == old.shape and self.answered.all():
+        if new.shape == old.shape and every(self.answered):
             return new
         return np.where(self.answered.any(axis=-2, keepdims=True), new, old)
 

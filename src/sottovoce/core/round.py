@@ -63,7 +63,7 @@ class History:
         """Append one value per run for every name; a single number stands for all runs."""
         for name, value in row.items():
             values = np.asarray(value)
-            several = [values.item()] * runs if values.ndim == 0 else np.broadcast_to(values, (runs,)).tolist()
+            several = [values.item()] * runs if values.size == 1 else np.broadcast_to(values, (runs,)).tolist()
             self.columns.setdefault(name, []).extend(several)
 
     def __len__(self) -> int:
@@ -131,6 +131,7 @@ def train(
     seed = None if streams.drawn else streams.seed
     now = replace(resume, history=resume.history.first(resume.recorded), seed=seed)
     del resume  # the first states of all clients may be large, and are not needed again
+    numbers = np.arange(runs)
     masks = _rounds(participation, transport.n, streams, now.k, rounds)
     stopped = _why_stop(algorithm, now.server, now.k, rounds)
     while not stopped and now.k < rounds:
@@ -139,18 +140,20 @@ def train(
             stopped = f"after round {now.k}: the schedule of participants ends here"
             break
         begun, draw = time.perf_counter(), Draw(streams, _SERVER, k)
-        down = algorithm.broadcast(now.server, hub(k, draw, active[..., None]))
+        server_side = hub(k, draw, active[..., None])
+        down = algorithm.broadcast(now.server, server_side)
         exchange = transport.exchange(algorithm, down, active, k)
         if exchange is None:
             stopped = f"after round {now.k}: every client's budget is spent"
             break
         answered, server = exchange.answered, now.server
         if answered.any():
-            server = algorithm.server(server, exchange.up, hub(k, draw, answered[..., None]))
+            server_side = server_side if answered is active else hub(k, draw, answered[..., None])
+            server = algorithm.server(server, exchange.up, server_side)
         spent = _spent(now, _sent(answered, exchange.up, runs), _sent(active, down, runs), begun)
         stopped = _why_stop(algorithm, server, k, rounds)
         if k % record_every == 0 or k == rounds or stopped:
-            row = {"run": np.arange(runs), "round": k, "answered": answered.sum(axis=-1), **spent}
+            row = {"run": numbers, "round": k, "answered": answered.sum(axis=-1), **spent}
             now.history.add(runs, **row, **transport.measure(algorithm.model(server)))
         now = Checkpoint(k, server, transport.snapshot(), now.history, len(now.history), **spent, seed=seed)
         after_round(now)

@@ -144,9 +144,7 @@ class LocalClients(ClientRounds):
         if self.test is not None:
             numbers |= self.test.measured(w)
         if self.ledger is not None:
-            of_clients = self.ledger.epsilons(roughly=True)
-            most, least = of_clients.max(axis=-1), of_clients.min(axis=-1)
-            median = most if (least == most).all() else np.median(of_clients, axis=-1)
+            most, median, least = self.ledger.spread()
             numbers |= {"epsilon": most, "epsilon_median": median, "epsilon_least": least}
         return numbers
 

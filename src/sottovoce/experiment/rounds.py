@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.arrays import everyone, of_clients
+from sottovoce.core.arrays import every, everyone, of_clients
 from sottovoce.core.contract import Algorithm, ColumnOracle, Oracle, Site
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, State
@@ -82,11 +82,11 @@ class ClientRounds:
     def take_part(self, algorithm: Algorithm, down: State, active: np.ndarray, k: int) -> Exchange | None:
         """What each client sends in round k; None if nobody can afford it."""
         able = self.door.able(self._everyone, k)
-        if not able.all():
+        if not every(able):
             if not able.any():
                 return None
             active = active & able
-        if active.all():
+        if every(active):
             visit = self.visit(algorithm, self._states, down, self._everyone, active, k)
             self._states, up = self.door.take_part(visit)
             return Exchange(up, active)

@@ -4,9 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sottovoce.core import check
 from sottovoce.privacy import accounting
 from sottovoce.privacy.events import Event
+
+Spread = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+
+
+def spread_of(epsilons: NDArray[np.float64]) -> Spread:
+    """The largest, the median and the smallest epsilon of all clients (last axis)."""
+    most, least = epsilons.max(axis=-1), epsilons.min(axis=-1)
+    return most, most if (least == most).all() else np.median(epsilons, axis=-1), least
 
 
 class LedgerError(check.SottovoceError):

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.core import check
-from sottovoce.core.arrays import everyone
-from sottovoce.ledger.budget import Budget, Standing
+from sottovoce.core.arrays import every, everyone
+from sottovoce.ledger.budget import Budget, Spread, Standing, spread_of
 from sottovoce.ledger.histories import Counted
 from sottovoce.privacy.events import Event, make_event, pack_event
 
+_BLOCK = 8
 _UNKNOWN = -1  # a cap that has to be computed (again)
 Clients = NDArray[np.integer] | None  # None: all
 Mask = NDArray[np.bool_] | None  # None: everywhere
@@ -40,6 +41,8 @@ class MemoryLedger:
         self._events: list[Event] = []
         self._counts = np.zeros((0, *self.shape), np.int64)  # first axis: kind of event
         self._caps = self._counts.copy()
+        self._all = np.ones(self.shape, bool)
+        self._all.flags.writeable = False  # it is handed out
         self._least = 0  # so many more answers every client can afford, if there is one kind of event; 0: not known
 
     def charge(
@@ -61,7 +64,11 @@ class MemoryLedger:
                 name = f"client {client}" + (f" of run {run}" if len(self.shape) == 2 else "")
                 raise Standing(self.budget, self.spent(client, run)).refusal(name, event)
         self._least -= 1
-        self._counts[row][..., who] += asked
+        counts = self._counts[row]
+        if isinstance(who, slice):
+            counts += asked
+        else:
+            counts[..., who] += asked
         if len(self._events) > 1:  # what is left for other kinds must be computed again; this kind's cap is a total
             self._caps[:row, ..., who] = _UNKNOWN
             self._caps[row + 1 :, ..., who] = _UNKNOWN
@@ -76,10 +83,10 @@ class MemoryLedger:
     def afford(
         self, event: Event, answers: ArrayLike = 1, clients: Clients = None, round: int | None = None
     ) -> NDArray[np.bool_]:
-        """Who can still give this many more answers of this kind."""
+        """Who can still give this many more answers of this kind. Not to be written to."""
         row, who = self._row(event), self._who(clients)
         if isinstance(answers, int) and 0 < answers <= self._least:  # the common case, and the cheapest
-            return np.ones(self._shape_of(who), bool)
+            return self._all if isinstance(who, slice) else self._all[..., who]
         return self._left(row, who) >= np.asarray(answers)
 
     def kept(self, round: int, question: int, clients: object, active: object) -> None:
@@ -105,6 +112,15 @@ class MemoryLedger:
         distinct = tuple(Counted.of(self._as_spent(state)) for state in states)
         return distinct, tuple(tuple(clients.tolist()) for clients in which.reshape(-1, self.shape[-1]))
 
+    def spread(self) -> Spread:
+        """The largest, the median and the smallest of `epsilons(roughly=True)`, for each run."""
+        count = int(self._counts.flat[0]) if len(self._events) == 1 else 0
+        if count and self._events[0].sampling == "full" and every(self._counts == count):  # the common case
+            block, place = divmod(count, _BLOCK)
+            alike = np.full(self.shape[:-1], _epsilons(self._events[0], self.budget, block)[place])
+            return alike, alike, alike
+        return spread_of(self.epsilons(roughly=True))
+
     def epsilons(self, roughly: bool = False) -> NDArray[np.float64]:
         """The epsilon spent so far, of every client (in every run).
 
@@ -120,7 +136,7 @@ class MemoryLedger:
         values = np.array([self._standing(state).epsilon() for state in states], np.float64)
         if roughly:
             values = np.minimum(values, self.budget.epsilon)
-        return np.full(self.shape, values[0]) if len(values) == 1 else values[which].reshape(self.shape)
+        return values[which].reshape(self.shape)
 
     def state(self) -> dict[str, np.ndarray]:
         """Plain named arrays for a checkpoint: "counts" (kinds of event, *shape) and "events", a JSON text per kind."""
@@ -187,8 +203,8 @@ class MemoryLedger:
         """The distinct histories among these counts, one a row, and which of them each client (of each run) has."""
         flat = counts.reshape(len(counts), math.prod(counts.shape[1:]))
         first, which = np.zeros(1, np.intp), np.zeros(flat.shape[1], np.intp)
-        if (flat == flat[:, :1]).all():
-            return flat[:, first].T, which
+        if every(flat == flat[:, :1]):
+            return flat[:, :1].T, which
         for row in flat:  # kind by kind, numbered afresh each time: far faster than np.unique over an axis
             _, first, which = np.unique(which * (row.max() + 1) + row, return_index=True, return_inverse=True)
         return flat[:, first].T, which
@@ -203,9 +219,19 @@ class MemoryLedger:
         if active is None:
             return np.ones(shape, bool)
         active = np.asarray(active)
-        fits = active.shape == shape and active.dtype == bool
+        fits = active.shape == shape and active.dtype.kind == "b"
         check.require(fits, "MemoryLedger", f"active must be a mask of shape {shape}", (active.dtype, active.shape))
         return active
+
+
+@lru_cache(maxsize=1024)
+def _epsilons(event: Event, budget: Budget, block: int) -> tuple[float, ...]:
+    """The epsilon after as many answers of one kind as the numbers of a block, at most that of the budget.
+
+    Eight in a row take as long as two between which all of a round's other work is done.
+    """
+    counts = range(block * _BLOCK, (block + 1) * _BLOCK)
+    return tuple(min(Standing(budget, {event: count}).epsilon(), budget.epsilon) for count in counts)
 
 
 @lru_cache(maxsize=1024)

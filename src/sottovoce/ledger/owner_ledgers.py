@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.core import check
-from sottovoce.ledger.budget import Budget
+from sottovoce.ledger.budget import Budget, Spread, spread_of
 from sottovoce.ledger.chain import AlreadyCharged
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.fingerprint import fingerprint
@@ -101,7 +101,7 @@ class OwnerLedgers:
             # Round 0 is a party's model, which `answers` includes where columns are split.
             named = {(round, question) for question in range(answers)} | {(0, 0)}
             kept = min(answers, sum(self._answers.has(*name) for name in named))
-        able = self._this_run.afford(event, answers - kept, clients)
+        able = self._this_run.afford(event, answers - kept, clients).copy()
         for place, client in enumerate(map(int, clients)):
             able[place] &= self._ledgers[client].remaining(event) >= answers - kept
         return able
@@ -130,6 +130,10 @@ class OwnerLedgers:
     def epsilons(self, roughly: bool = False) -> np.ndarray:
         """The epsilon spent by each client, in this and all earlier runs."""
         return np.array([ledger.epsilon() for ledger in self._ledgers])
+
+    def spread(self) -> Spread:
+        """The largest, the median and the smallest of these."""
+        return spread_of(self.epsilons())
 
     def state(self) -> dict[str, np.ndarray]:
         """Which run this is; what it has spent is in the files."""

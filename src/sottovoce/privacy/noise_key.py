@@ -38,6 +38,7 @@ from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
 _NOTHING = np.zeros((1, 0))  # used where there is no exact answer
+_FEW = 4096  # numbers whose hash may be kept
 _NO_SUMS = np.zeros((1, 2), np.uint64)
 
 
@@ -127,7 +128,7 @@ class NoiseKey:
     def bound(self, local: np.ndarray, count: int, asked: Sequence[np.ndarray]) -> Bound | None:
         """What the noise of an answer of `count` numbers is bound to, but for the answer itself."""
         rows, seed = of_clients(self.rows, local), self.streams.seed
-        hashed = [sums(array, _factors(seed, array.shape[-1], place)) for place, array in enumerate(asked, 1)]
+        hashed = [_sums(array, seed, place) for place, array in enumerate(asked, 1)]
         return Bound(_factors(seed, count, 0), reduce(np.add, hashed or [_NO_SUMS]), rows)
 
 
@@ -139,6 +140,21 @@ class SharedNoise(NoiseKey):
 
     def bound(self, local: np.ndarray, count: int, asked: Sequence[np.ndarray]) -> None:
         return None
+
+
+def _sums(array: np.ndarray, seed: int, place: int) -> np.ndarray:
+    """The hash of array number `place`, but for its last step: see `binding.sums`."""
+    if array.shape[-1] == 1 and array.size <= _FEW:
+        return _sums_of_few(array.tobytes(), array.shape, seed, place)
+    return sums(array, _factors(seed, array.shape[-1], place))
+
+
+@lru_cache(maxsize=64)
+def _sums_of_few(numbers: bytes, shape: tuple[int, ...], seed: int, place: int) -> np.ndarray:
+    """The same for one number of each client, such as the scale of noise: it is mostly that of the last round."""
+    found = sums(np.frombuffer(numbers).reshape(shape), _factors(seed, 1, place))
+    found.flags.writeable = False
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -66,6 +66,11 @@ class Streams:
         """Other streams, the same for the same `about`. These streams cannot be computed from them."""
         return _derived(self.seed, self.runs, about)
 
+    @cached_property
+    def of_algorithms(self) -> "Streams":
+        """What algorithms draw from."""
+        return self.derived("algorithm")
+
     def shape(self, clients: int) -> tuple[int, ...]:
         """(clients,), or (runs, clients) where there are several runs."""
         return (clients,) if self.runs is None else (self.runs, clients)
@@ -183,13 +188,13 @@ class Streams:
         scales, whole = np.empty((*lead, shape[1], 1)), np.ascontiguousarray(whole).reshape(*lead, *shape[1:])
         scales[:] = scale
         if compiled_pays(whole.size):
-            from sottovoce.core.random import compiled
+            from sottovoce.core.random.compiled import noisy
 
             factors, others, rows = _UNBOUND if bound is None else bound
             others = np.ascontiguousarray(self._of_each_run(others, others.shape[-2]))
             whose, out = self._whose(clients, round_, purpose, question), whole.reshape(shape)
             given = *self._key_of_each_run, factors, others, rows, *whose, scales.reshape(-1), out.view(np.uint32)
-            return self._by_kernel(compiled.noisy(), given, out)
+            return self._by_kernel(noisy(), given, out)
         about = None if bound is None else bound.words(whole)
         return normal(self.bits(clients, round_, purpose, shape[-1], question, about)) * scales + whole
 
@@ -212,7 +217,7 @@ class Draw:
 
     def __init__(self, streams: Streams, clients: AnyArray, round_: int) -> None:
         # Separate streams: an algorithm that looks inside must not find the noise of its oracle.
-        self._streams = streams.derived("algorithm")
+        self._streams = streams.of_algorithms
         self._clients, self._round, self._question = clients, round_, 0
 
     def uniform(self, count: int) -> Floats:

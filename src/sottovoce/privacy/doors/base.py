@@ -75,6 +75,12 @@ def untouched(answer: np.ndarray, *made_of: object) -> np.ndarray:
     return answer
 
 
+def _table(numbers: Numbers) -> np.ndarray:
+    """Numbers as an array with a client axis."""
+    array = np.asarray(numbers, float)
+    return array if array.ndim > 1 else np.atleast_2d(array)
+
+
 @dataclass
 class Door:
     """Exact answers, plain uploads: no privacy. The base of the other doors.
@@ -257,9 +263,7 @@ class Door:
                     f"Oracle: this algorithm declared {part.answers} answers for round {k} and asked for one more"
                 )
             count += 1
-            return Question(
-                local, active, k, count - 1, part, tuple(np.atleast_2d(np.asarray(x, float)) for x in asked)
-            )
+            return Question(local, active, k, count - 1, part, tuple(map(_table, asked)))
 
         return next_question
 
@@ -336,7 +340,7 @@ class Door:
     @staticmethod
     def asked(scale: Numbers, question: Question) -> tuple[np.ndarray, ...]:
         """What noise is bound to beside the answer: its scale, and what was asked."""
-        return (np.atleast_2d(np.asarray(scale, float)), *question.asked)
+        return (_table(scale), *question.asked)
 
     def shape(self, clients: int) -> tuple[int, ...]:
         return self.key.streams.shape(clients)

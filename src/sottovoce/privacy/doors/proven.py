@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from sottovoce.core import moments
+from sottovoce.core.arrays import every
 from sottovoce.core.check import BudgetSpent
 from sottovoce.core.contract import Part
 from sottovoce.core.random.bits import Bits, SystemBits
@@ -75,7 +76,7 @@ class ProvenDoor(Door):
         discrete_noise.sampler()
         for event, places in self.charged(question.local, question.part):
             able = self.ledger.afford(event, 1, _those(question.local, places), None)
-            if not able.all() and (_those(question.active, places) & ~able).any():
+            if not every(able) and (_those(question.active, places) & ~able).any():
                 raise BudgetSpent("Oracle: a client's privacy budget does not hold this answer; nothing was computed")
 
     def charge(self, question: Question) -> None:
@@ -84,12 +85,13 @@ class ProvenDoor(Door):
             self.ledger.charge(event, clients, active, question.k, question.number)
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
-        able, part = np.ones(self.shape(len(local)), dtype=bool), self.part_at(k)
+        able, part = super().able(local, k), self.part_at(k)
         answers = self.privacy.costs(self.asks, part)
         for event, places in self.charged(local, part) if answers else ():
-            able[..., slice(None) if places is None else places] = self.ledger.afford(
-                event, answers, _those(local, places), k
-            )
+            can = self.ledger.afford(event, answers, _those(local, places), k)
+            if places is None:
+                return can
+            able[..., places] = can
         return able
 
     def charged(self, local: np.ndarray, part: Part) -> list[tuple[Event, np.ndarray | None]]:
