@@ -66,7 +66,7 @@ class MemoryLedger:
         self._least -= 1
         counts = self._counts[row]
         if isinstance(who, slice):
-            counts += asked
+            counts += 1 if every(asked) else asked  # a number is added in a fraction of the time
         else:
             counts[..., who] += asked
         if len(self._events) > 1:  # what is left for other kinds must be computed again; this kind's cap is a total

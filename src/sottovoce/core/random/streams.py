@@ -182,21 +182,20 @@ class Streams:
 
         One loop over the answer, where NumPy makes many. `in_place`: the memory of `exact` may be used for the sums.
         """
-        shape, lead = (self.runs or 1, len(clients), exact.shape[-1]), () if self.runs is None else (self.runs,)
-        fits = exact.shape in (shape, (*lead, *shape[1:]))
-        whole = exact if fits and in_place else np.array(exact if fits else np.broadcast_to(exact, shape), order="C")
-        scales, whole = np.empty((*lead, shape[1], 1)), np.ascontiguousarray(whole).reshape(*lead, *shape[1:])
-        scales[:] = scale
+        shape, count = self.shape(len(clients)), exact.shape[-1]
+        whole = exact if exact.shape[:-1] == shape else np.broadcast_to(exact, (*shape, count))
+        whole = np.ascontiguousarray(whole) if in_place and whole is exact else np.array(whole, order="C")
+        scale = np.ascontiguousarray(scale if scale.shape == (*shape, 1) else np.broadcast_to(scale, (*shape, 1)))
         if compiled_pays(whole.size):
             from sottovoce.core.random.compiled import noisy
 
             factors, others, rows = _UNBOUND if bound is None else bound
             others = np.ascontiguousarray(self._of_each_run(others, others.shape[-2]))
-            whose, out = self._whose(clients, round_, purpose, question), whole.reshape(shape)
-            given = *self._key_of_each_run, factors, others, rows, *whose, scales.reshape(-1), out.view(np.uint32)
+            whose, out = self._whose(clients, round_, purpose, question), whole.reshape(self.runs or 1, -1, count)
+            given = *self._key_of_each_run, factors, others, rows, *whose, scale.reshape(-1), out.view(np.uint32)
             return self._by_kernel(noisy(), given, out)
         about = None if bound is None else bound.words(whole)
-        return normal(self.bits(clients, round_, purpose, shape[-1], question, about)) * scales + whole
+        return normal(self.bits(clients, round_, purpose, count, question, about)) * scale + whole
 
     def laplace(
         self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
