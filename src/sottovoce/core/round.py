@@ -62,9 +62,11 @@ class History:
     def add(self, runs: int, **row: ArrayLike) -> None:
         """Append one value per run for every name; a single number stands for all runs."""
         for name, value in row.items():
-            values = np.asarray(value)
-            several = [values.item()] * runs if values.size == 1 else np.broadcast_to(values, (runs,)).tolist()
-            self.columns.setdefault(name, []).extend(several)
+            values, column = np.asarray(value), self.columns.setdefault(name, [])
+            if runs == 1:
+                column.append(values.item())
+            else:
+                column.extend(np.broadcast_to(values, (runs,)).tolist())
 
     def __len__(self) -> int:
         return max(map(len, self.columns.values()), default=0)

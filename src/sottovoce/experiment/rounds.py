@@ -116,12 +116,16 @@ class ClientRounds:
 
     def snapshot(self) -> dict[str, np.ndarray]:
         states = {f"client.{name}": array for name, array in codec.to_arrays(self._states).items()}
-        states["task"] = np.asarray(self.digest)
-        if self.split is not None and self.split.drawn:
-            states["split"] = np.asarray(self.split.drawn)
+        states |= self._unchanging
         if self.ledger is not None:
             states |= {f"ledger.{name}": array for name, array in self.ledger.state().items()}
         return states
+
+    @cached_property
+    def _unchanging(self) -> dict[str, np.ndarray]:
+        """What is in every snapshot."""
+        drawn = {} if self.split is None or not self.split.drawn else {"split": np.asarray(self.split.drawn)}
+        return {"task": np.asarray(self.digest), **drawn}
 
     def restore(self, algorithm: Algorithm, arrays: dict[str, np.ndarray]) -> None:
         """Take up a snapshot of this same task; `algorithm` says what a client's state looks like."""

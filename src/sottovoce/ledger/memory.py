@@ -43,6 +43,7 @@ class MemoryLedger:
         self._caps = self._counts.copy()
         self._all = np.ones(self.shape, bool)
         self._all.flags.writeable = False  # it is handed out
+        self._alike: int | None = 0  # so many answers every client gave, of one kind; None: not known
         self._least = 0  # so many more answers every client can afford, if there is one kind of event; 0: not known
 
     def charge(
@@ -65,10 +66,12 @@ class MemoryLedger:
                 raise Standing(self.budget, self.spent(client, run)).refusal(name, event)
         self._least -= 1
         counts = self._counts[row]
-        if isinstance(who, slice):
-            counts += 1 if every(asked) else asked  # a number is added in a fraction of the time
+        if isinstance(who, slice) and every(asked):  # the common case, and the cheapest
+            counts += 1
+            self._alike = None if self._alike is None else self._alike + 1
         else:
             counts[..., who] += asked
+            self._alike = None
         if len(self._events) > 1:  # what is left for other kinds must be computed again; this kind's cap is a total
             self._caps[:row, ..., who] = _UNKNOWN
             self._caps[row + 1 :, ..., who] = _UNKNOWN
@@ -78,7 +81,7 @@ class MemoryLedger:
         row = self._row(event)
         self._counts[row][..., client] += answers
         self._caps[..., client] = _UNKNOWN
-        self._least = 0
+        self._least, self._alike = 0, None
 
     def afford(
         self, event: Event, answers: ArrayLike = 1, clients: Clients = None, round: int | None = None
@@ -114,9 +117,8 @@ class MemoryLedger:
 
     def spread(self) -> Spread:
         """The largest, the median and the smallest of `epsilons(roughly=True)`, for each run."""
-        count = int(self._counts.flat[0]) if len(self._events) == 1 else 0
-        if count and self._events[0].sampling == "full" and every(self._counts == count):  # the common case
-            block, place = divmod(count, _BLOCK)
+        if self._alike and len(self._events) == 1 and self._events[0].sampling == "full":  # the cheapest case
+            block, place = divmod(self._alike, _BLOCK)
             alike = np.full(self.shape[:-1], _epsilons(self._events[0], self.budget, block)[place])
             return alike, alike, alike
         return spread_of(self.epsilons(roughly=True))
@@ -140,7 +142,7 @@ class MemoryLedger:
 
     def state(self) -> dict[str, np.ndarray]:
         """Plain named arrays for a checkpoint: "counts" (kinds of event, *shape) and "events", a JSON text per kind."""
-        return {"counts": self._counts.copy(), "events": np.array([_text(event) for event in self._events], np.str_)}
+        return {"counts": self._counts.copy(), "events": _texts(tuple(self._events))}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what `state` gave; what was counted here since is forgotten."""
@@ -152,7 +154,7 @@ class MemoryLedger:
         self._events = events
         self._counts = counts.astype(np.int64)
         self._caps = np.full_like(self._counts, _UNKNOWN)
-        self._least = 0
+        self._least, self._alike = 0, None
 
     def _row(self, event: Event) -> int:
         """The event's place on the first axis; a new kind gets a new one."""
@@ -234,6 +236,8 @@ def _epsilons(event: Event, budget: Budget, block: int) -> tuple[float, ...]:
     return tuple(min(Standing(budget, {event: count}).epsilon(), budget.epsilon) for count in counts)
 
 
-@lru_cache(maxsize=1024)
-def _text(event: Event) -> str:
-    return json.dumps(pack_event(event))
+@lru_cache(maxsize=64)
+def _texts(events: tuple[Event, ...]) -> NDArray[np.str_]:
+    texts = np.array([json.dumps(pack_event(event)) for event in events], np.str_)
+    texts.flags.writeable = False  # every checkpoint has it
+    return texts

@@ -85,13 +85,14 @@ class ProvenDoor(Door):
             self.ledger.charge(event, clients, active, question.k, question.number)
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:
-        able, part = super().able(local, k), self.part_at(k)
+        part = self.part_at(k)
         answers = self.privacy.costs(self.asks, part)
-        for event, places in self.charged(local, part) if answers else ():
-            can = self.ledger.afford(event, answers, _those(local, places), k)
-            if places is None:
-                return can
-            able[..., places] = can
+        kinds = self.charged(local, part) if answers else []
+        if len(kinds) == 1 and kinds[0][1] is None:  # one for all, as nearly always
+            return self.ledger.afford(kinds[0][0], answers, local, k)
+        able = super().able(local, k)
+        for event, places in kinds:
+            able[..., places] = self.ledger.afford(event, answers, _those(local, places), k)
         return able
 
     def charged(self, local: np.ndarray, part: Part) -> list[tuple[Event, np.ndarray | None]]:
