@@ -12,7 +12,7 @@ import numpy as np
 
 COMPILE = """
 from sottovoce.problems import kernels
-kernels.gradients({stored!r}, {stored!r}, 0, kernels.rows_at_once({stored!r}, 40_000, 104, False))
+kernels.gradients({stored!r}, {stored!r}, 0, kernels.lanes_of(104), False)
 """
 
 

@@ -1,6 +1,5 @@
 """The exact oracle: two engines against each other, plain loops, finite differences, closed forms and scikit-learn."""
 
-import functools
 import subprocess
 import sys
 from fractions import Fraction
@@ -376,7 +375,7 @@ def test_the_slope_of_a_row_is_the_same_bits_wherever_it_stands(stored: str) -> 
 
 @pytest.mark.parametrize("stored", ["float64", "float32"])
 def test_how_many_rows_a_pass_takes_together_changes_no_bit(monkeypatch: pytest.MonkeyPatch, stored: str) -> None:
-    """It depends on how many rows there are in all, on which a client's answer must not depend."""
+    """Small clients are taken together, on which the answer of none of them must depend."""
     from sottovoce.problems import kernels
 
     features, rng = 70, np.random.default_rng(0)
@@ -389,17 +388,14 @@ def test_how_many_rows_a_pass_takes_together_changes_no_bit(monkeypatch: pytest.
     def answers() -> list[np.ndarray]:
         return [rows.gradient(w[:1] if quick else w, clip=0.9, quick=quick) for quick in (True, False)]
 
-    about = stored, len(rows.X), features, False
-    assert kernels.rows_at_once(*about).rows == 32
-    near = answers()
-    monkeypatch.setattr(kernels, "rows_at_once", functools.cache(kernels.rows_at_once.__wrapped__))
-    monkeypatch.setattr(kernels, "SHARED_CACHE", 0)
-    for together in (16, 4):
-        monkeypatch.setattr(kernels, "BLOCK_FAR", together * features * rows.X.itemsize)
-        kernels.rows_at_once.cache_clear()
-        assert kernels.rows_at_once(*about).rows == together
-        for found, expected in zip(answers(), near, strict=True):
-            np.testing.assert_array_equal(found, expected)
+    found = []
+    for together in (4, 16, 256):
+        monkeypatch.setattr(kernels, "BLOCK", together * features * rows.X.itemsize)
+        assert kernels.rows_at_once(stored, features) == together
+        found.append(answers())
+    for others in found[1:]:
+        for other, expected in zip(others, found[0], strict=True):
+            np.testing.assert_array_equal(other, expected)
 
 
 def test_the_exponential_is_the_exponential() -> None:

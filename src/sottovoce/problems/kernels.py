@@ -16,22 +16,14 @@ from numba import njit, types
 from sottovoce.core.arrays import CACHE_LINE
 from sottovoce.core.compiling import Kernel, compile_for
 from sottovoce.problems.slopes import FAST, LOGISTIC_32, clamped, clip_softmax, slope_of, softmax_slopes
-from sottovoce.problems.vectors import add_rows, collect, dots, spread
+from sottovoce.problems.vectors import add_rows, collect, copy, dots, spread
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
-NUMBERS_PER_BLOCK = 2048  # in rows that stay in the nearest cache while all runs use them
-SHARED_CACHE = 20 * 2**20  # bytes of rows that stay in the cache that a processor's cores share
-BLOCK_NEAR, BLOCK_FAR = 2**15, 2**13  # bytes of rows that a pass takes together, from that cache and from memory
+BLOCK = 2**14  # bytes of rows that a pass takes together, which stay in the nearest cache while all runs use them
+MOST_ROWS = 256  # of them: their labels and caps take room there too
+IN_VECTOR = 16  # slopes of the longest vector that a processor has
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
 SOFTMAX = 1  # the code of the loss with several margins
-
-
-class Blocks(NamedTuple):
-    """How many rows, and how many numbers of a row, a pass takes together."""
-
-    rows: int  # whose slopes are computed together, a multiple of 4; 0: one row after the other
-    dots: int  # whose margins are, 1 or 2
-    lanes: int  # numbers of a row (`vectors.py`)
 
 
 class Plan(NamedTuple):
@@ -89,52 +81,61 @@ def _add(sums, to, c, u, v, X, row, partner):
         sums[to[0], to[1], c, k] += u * X[row, k] + v * X[partner, k]
 
 
-@njit(fastmath={"contract"}, error_model="numpy", inline="always")
-def _add_chosen(X, y, caps, code, parameter, kind, lanes, room, keep, to_keep, rows):
-    """Add slope x row to the total over those of rows[0]:rows[1] that are kept, row by row."""
-    point, total, _, _, _ = room
-    for row in range(rows[0], rows[1]):
-        if keep[row + to_keep]:
-            (margin,) = dots(X, (row,), point, lanes)
-            slope = kind(slope_of(code, parameter, kind(y[row]), margin))
-            slope = clamped(slope, kind(caps[row]), kind(0.0)) if len(caps) else slope
-            add_rows(X, (row,), (slope,), total, lanes)
+@njit(error_model="numpy", inline="always")
+def _padded(count):
+    """Four rows are always taken together: the last of a client are filled up with its last one, whose slope is 0."""
+    return (count + 3) // 4 * 4
+
+
+@njit(error_model="numpy", inline="always")
+def _last(chunks, first, end, most):
+    """The end of the chunks from `first` on that are taken together: at least one, or several of few rows."""
+    places = 0
+    for chunk in range(first, end):
+        places += _padded(np.int64(chunks[chunk, 1]) - np.int64(chunks[chunk, 0]))
+        if places > most:
+            return max(chunk, first + 1)
+    return end
+
+
+@njit(error_model="numpy", inline="always")
+def _four(row, last):
+    """Four rows from this one on, or the last one again: so a row's slope has the same bits wherever it stands."""
+    return row, min(row + 1, last), min(row + 2, last), min(row + 3, last)
+
+
+@njit(error_model="numpy", inline="always")
+def _take(X, y, caps, lanes, own, low, high, at):
+    """Put margins, labels and caps of the rows low:high into their room, from the place `at` on."""
+    point, _, slopes, labels, bounds = own
+    for row in range(low, high, 4):
+        dots(X, _four(row, high - 1), point, slopes, at + row - low, lanes)
+    copy(y, low, high - low, labels, at)
+    if len(caps):
+        copy(caps, low, high - low, bounds, at)
 
 
 @njit(fastmath={"contract"}, error_model="numpy", inline="always")
-def _add_all(X, y, caps, code, parameter, kind, most, at_once, pairs, lanes, room, rows):
-    """Add slope x row to the total over rows[0]:rows[1], `most` rows at a time: their slopes are computed together.
+def _to_slopes(clips, code, parameter, kind, own, count):
+    """Margins become slopes, all in one loop. What it computes beyond `count` is not used: no slow loop for a rest."""
+    _, _, slopes, labels, bounds = own
+    whole = -(-count // IN_VECTOR) * IN_VECTOR
+    if clips:
+        for i in range(whole):
+            slopes[i] = clamped(kind(slope_of(code, parameter, labels[i], slopes[i])), bounds[i], kind(0.0))
+    else:
+        for i in range(whole):
+            slopes[i] = slope_of(code, parameter, labels[i], slopes[i])
 
-    Margins may be taken of two rows and terms are added four at a time: so the point and the total are loaded less
-    often. The last of them are filled up with the last row, with a slope of 0. So a row's slope has the same bits
-    wherever the row stands.
-    """
-    point, total, slopes, labels, bounds = room
-    for low in range(rows[0], rows[1], most):
-        high = min(low + most, rows[1])
-        count, last = high - low, high - 1
-        if pairs:
-            for i in range(0, count, 2):
-                slopes[i], slopes[i + 1] = dots(X, (low + i, min(low + i + 1, last)), point, lanes)
-        else:
-            for i in range(count):
-                (slopes[i],) = dots(X, (low + i,), point, lanes)
-        own_labels, own_caps = y[low:high], caps[low:high]  # whose places are known not to be negative
-        for i in range(count):
-            labels[i] = own_labels[i]
-        whole = -(-count // at_once) * at_once  # what is computed beyond `count` is not used: no slow loop for a rest
-        if len(caps):
-            for i in range(count):
-                bounds[i] = own_caps[i]
-            for i in range(whole):
-                slopes[i] = clamped(kind(slope_of(code, parameter, labels[i], slopes[i])), bounds[i], kind(0.0))
-        else:
-            for i in range(whole):
-                slopes[i] = slope_of(code, parameter, labels[i], slopes[i])
-        slopes[count], slopes[count + 1], slopes[count + 2] = 0.0, 0.0, 0.0
-        for i in range(0, count, 4):
-            a, b, c, d = low + i, min(low + i + 1, last), min(low + i + 2, last), min(low + i + 3, last)
-            add_rows(X, (a, b, c, d), (slopes[i], slopes[i + 1], slopes[i + 2], slopes[i + 3]), total, lanes)
+
+@njit(error_model="numpy", inline="always")
+def _add_all(X, lanes, own, low, high, at):
+    """Add slope x row to the total over the rows low:high, whose slopes stand at the place `at`."""
+    _, total, slopes, _, _ = own
+    for i in range(at + high - low, at + _padded(high - low)):
+        slopes[i] = 0.0
+    for row in range(low, high, 4):
+        add_rows(X, _four(row, high - 1), slopes, at + row - low, total, lanes)
 
 
 @njit(error_model="numpy")
@@ -173,56 +174,101 @@ def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slo
                 _add(sums, to, c, u, v, X, row, partner)
 
 
-def _one_margin(code: int, terms: str, blocks: Blocks) -> FunctionType:
+@njit(error_model="numpy", inline="always")
+def _rooms(width, most, lanes, kind):
+    """What a thread needs for itself: the point and the total of a client; slopes, labels and caps of some rows."""
+    whole, many = -(-width // len(lanes)) * len(lanes), most + IN_VECTOR
+    slopes, labels, bounds = _room(many, kind), _room(many, kind), _room(many, kind)
+    slopes[:], labels[:], bounds[:] = 0.0, 1.0, 0.0
+    return _room(whole, kind), _room(whole, np.float64), slopes, labels, bounds
+
+
+def _one_margin(code: int, terms: str, lanes: tuple[int, ...]) -> FunctionType:
     """The pass for a loss of one margin. It, its slope and slope x row are of the type `terms`, and added in float64.
 
     What it is made with are constants of the compiled loop: nothing else is compiled.
-    """
-    kind, together, pairs, lanes = getattr(np, terms), blocks.rows, blocks.dots == 2, (0,) * blocks.lanes
-    code = LOGISTIC_32 if (code, terms) == (0, "float32") else code
-    at_once = CACHE_LINE // np.dtype(kind).itemsize  # slopes of the longest vector that a processor has
 
-    def one_margin(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
-        runs, width = len(sums), X.shape[1]  # what follows is of this thread alone
-        whole = -(-width // len(lanes)) * len(lanes)
-        point, total, slopes = _room(whole, kind), _room(whole, np.float64), _room(together + 16, kind)
-        labels, bounds = _room(together + 16, kind), _room(together + 16, kind)
-        slopes[:], labels[:], bounds[:] = 0.0, 1.0, 0.0
-        own = point, total, slopes, labels, bounds
-        for chunk in range(begin, end):
-            start, stop, owner = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 2])
-            to_keep, place = np.int64(chunks[chunk, 3]) - start, np.int64(chunks[chunk, 4])
-            client, weight = owner if w.shape[1] > 1 else 0, weights[owner]
-            step = stop - start if runs == 1 else max(4, NUMBERS_PER_BLOCK // width // 4 * 4)
-            for low in range(start, stop, step):
-                rows = (low, min(low + step, stop))
+    Several small clients are taken together, and a part of a large one: first all margins, then all slopes, then all
+    sums. A processor that goes from one of these to the next waits for a while, so each should last long.
+    """
+    kind = getattr(np, terms)
+
+    def one_margin(X, y, caps, parameter, norm, room, most, weights, w, keep, chunks, sums, begin, end):
+        own = _rooms(X.shape[1], most, lanes, kind)
+        point, total, _, _, _ = own
+        first, runs = begin, len(sums)
+        while first < end:
+            last, size = _last(chunks, first, end, most), np.int64(chunks[first, 1]) - np.int64(chunks[first, 0])
+            for part in range(0, size, most):
                 for run in range(runs):
-                    spread(w[run if len(w) > 1 else 0, client, 0], point, lanes)
-                    if low == start:
-                        total[:] = 0.0
-                    else:
-                        spread(sums[run, place, 0], total, lanes)
-                    if together > 0:
-                        _add_all(X, y, caps, code, parameter, kind, together, at_once, pairs, lanes, own, rows)
-                    else:
-                        kept = keep[run if len(keep) > 1 else 0]
-                        _add_chosen(X, y, caps, code, parameter, kind, lanes, own, kept, to_keep, rows)
-                    collect(total, weight if rows[1] == stop else 1.0, sums[run, place, 0], lanes)
+                    at = 0
+                    for chunk in range(first, last):
+                        low, stop = np.int64(chunks[chunk, 0]) + part, np.int64(chunks[chunk, 1])
+                        if part == 0 or runs > 1:
+                            client = np.int64(chunks[chunk, 2]) if w.shape[1] > 1 else 0
+                            spread(w[run if len(w) > 1 else 0, client, 0], point, lanes)
+                        _take(X, y, caps, lanes, own, low, min(low + most, stop), at)
+                        at += _padded(min(most, stop - low))
+                    _to_slopes(len(caps) > 0, code, parameter, kind, own, at)
+                    at = 0
+                    for chunk in range(first, last):
+                        low, stop = np.int64(chunks[chunk, 0]) + part, np.int64(chunks[chunk, 1])
+                        answer = sums[run, np.int64(chunks[chunk, 4]), 0]
+                        if part == 0:
+                            total[:] = 0.0
+                        elif runs > 1:
+                            spread(answer, total, lanes)
+                        _add_all(X, lanes, own, low, min(low + most, stop), at)
+                        at += _padded(min(most, stop - low))
+                        if low + most >= stop:
+                            collect(total, weights[np.int64(chunks[chunk, 2])], answer, lanes)
+                        elif runs > 1:
+                            collect(total, 1.0, answer, lanes)
+            first = last
 
     return one_margin
 
 
-def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks, sums, begin, end):
+def _chosen_rows(code: int, terms: str, lanes: tuple[int, ...]) -> FunctionType:
+    """The same for batches: row by row, for few of them may be needed."""
+    kind = getattr(np, terms)
+
+    def chosen_rows(X, y, caps, parameter, norm, room, most, weights, w, keep, chunks, sums, begin, end):
+        point, total, slopes, _, _ = _rooms(X.shape[1], 0, lanes, kind)
+        for chunk in range(begin, end):
+            start, stop, owner = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 2])
+            to_keep, place = np.int64(chunks[chunk, 3]) - start, np.int64(chunks[chunk, 4])
+            step = stop - start if len(sums) == 1 else most
+            for low in range(start, stop, step):
+                for run in range(len(sums)):
+                    kept = keep[run if len(keep) > 1 else 0]
+                    spread(w[run if len(w) > 1 else 0, owner if w.shape[1] > 1 else 0, 0], point, lanes)
+                    if low == start:
+                        total[:] = 0.0
+                    else:
+                        spread(sums[run, place, 0], total, lanes)
+                    for row in range(low, min(low + step, stop)):
+                        if kept[row + to_keep]:
+                            dots(X, (row,), point, slopes, 0, lanes)
+                            slope = kind(slope_of(code, parameter, kind(y[row]), slopes[0]))
+                            slope = clamped(slope, kind(caps[row]), kind(0.0)) if len(caps) else slope
+                            slopes[0] = slope
+                            add_rows(X, (row,), slopes, 0, total, lanes)
+                    collect(total, weights[owner] if low + step >= stop else 1.0, sums[run, place, 0], lanes)
+
+    return chosen_rows
+
+
+def _several_margins(X, y, caps, parameter, norm, room, most, weights, w, keep, chunks, sums, begin, end):
     """The pass for a softmax loss."""
-    step = max(2, NUMBERS_PER_BLOCK // X.shape[1] // 2 * 2)
     slopes = np.empty((2, w.shape[2]))
     for chunk in range(begin, end):
         start, stop, owner = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 2])
         to_keep, place = np.int64(chunks[chunk, 3]) - start, np.int64(chunks[chunk, 4])
         client = owner if w.shape[1] > 1 else 0
         sums[:, place] = 0.0
-        for low in range(start, stop, step):
-            rows = (low, min(low + step, stop))
+        for low in range(start, stop, most):
+            rows = (low, min(low + most, stop))
             for run in range(len(sums)):
                 at, to = (run if len(w) > 1 else 0, client), (run, place)
                 sample = -1 if keep.size == 0 else run if len(keep) > 1 else 0
@@ -234,7 +280,7 @@ def _several_margins(X, y, caps, parameter, norm, room, weights, w, keep, chunks
 
 
 @functools.cache
-def gradients(stored: str, terms: str, code: int, blocks: Blocks) -> Kernel:
+def gradients(stored: str, terms: str, code: int, lanes: int, batches: bool) -> Kernel:
     """The pass over chunks for rows stored as "float64" or "float32", compiled when first asked for.
 
     It computes sums[run, place] = weight * sum over the rows of a chunk of the clipped gradient at the client's point,
@@ -261,13 +307,15 @@ def gradients(stored: str, terms: str, code: int, blocks: Blocks) -> Kernel:
     real, whole = types.float64, types.int64
     signature = types.void(
         *(given(getattr(types, stored), 2), given(real, 1), given(real, 1)),  # X, y, caps
-        *(real, whole, real),  # parameter, norm, room
+        *(real, whole, real, whole),  # parameter, norm, room, most
         *(given(real, 1), given(real, 4), given(types.boolean, 2)),  # weights, w, keep
         *(given(types.uint32, 2), types.Array(real, 4, "C"), whole, whole),  # chunks, sums, begin, end
     )
     if code == SOFTMAX:
         return compile_for(signature, _several_margins, fastmath=FAST)
-    return compile_for(signature, _one_margin(code, terms, blocks), fastmath={"contract"})  # `vectors` has the order
+    code = LOGISTIC_32 if (code, terms) == (0, "float32") else code
+    make = _chosen_rows if batches else _one_margin
+    return compile_for(signature, make(code, terms, (0,) * lanes), fastmath={"contract"})  # `vectors` has the order
 
 
 def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
@@ -276,20 +324,14 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
         sums[:, client] += sums[:, first:end].sum(axis=1)
 
 
-@functools.cache
-def rows_at_once(stored: str, rows: int, width: int, batches: bool) -> Blocks:
-    """How much a pass over so many rows takes together. How many rows there are changes no number.
+def rows_at_once(stored: str, width: int) -> int:
+    """How many rows a pass takes together, a multiple of 4. It changes no number.
 
-    Batches have another order of rounding; and so have rows of less than 4 numbers, which are always taken by 32.
-
-    Slopes of many rows take less time together. But the rows should still be in the nearest cache when they are added;
-    and if they come from memory, long pauses between one block and the next leave that waiting. Of a batch few rows may
-    be needed.
+    Slopes of many rows take less time together. But the rows should still be in the nearest cache when they are added.
     """
-    lanes = next(lanes for least, lanes in ((64, 16), (32, 8), (4, 4), (1, 1)) if width >= least)  # few are in vain
-    if batches:
-        return Blocks(0, 1, lanes)
-    of_row = width * np.dtype(stored).itemsize
-    most = (BLOCK_NEAR if rows * of_row <= SHARED_CACHE else BLOCK_FAR) // of_row
-    together = next((count for count in (32, 16, 8) if count <= most), 4)
-    return Blocks(together, 2 if together == 32 else 1, lanes)
+    return max(4, min(MOST_ROWS, BLOCK // (width * np.dtype(stored).itemsize) // 4 * 4))
+
+
+def lanes_of(width: int) -> int:
+    """How many numbers of a row stand in a vector (`vectors.py`)."""
+    return next(lanes for least, lanes in ((64, 16), (32, 8), (4, 4), (1, 1)) if width >= least)  # few are in vain

@@ -24,7 +24,8 @@ from sottovoce.core.arrays import CACHE_LINE
 intrinsic: Callable[..., Any] = import_module("numba.extending").intrinsic  # callers leave the first parameter out
 _WHOLE, _SHORT = ir.IntType(64), ir.IntType(32)
 _FUSED = ("contract",)  # a product and a sum may be rounded once instead of twice
-_AHEAD = 24 * 1024  # bytes from a row to what is fetched while it is added; less or twice that is not quicker
+_AHEAD = 24 * 1024  # bytes from a row to what is fetched meanwhile; half or twice that is not quicker
+_SOON = 2 * 1024  # the same for what a row or a client has few bytes of
 
 
 class _Numbers:
@@ -39,6 +40,7 @@ class _Numbers:
         )
         self.vector = ir.VectorType(context.get_value_type(array_type.dtype), lanes)
         self.size = array_type.dtype.bitwidth // 8
+        self.long = lanes * self.size >= CACHE_LINE
 
     def _at(self, place):
         return self.builder.bitcast(self.builder.gep(self.data, [place]), self.vector.as_pointer())
@@ -52,18 +54,19 @@ class _Numbers:
     def store(self, vector, place) -> None:
         self.builder.store(vector, self._at(place)).align = self.size
 
-    def fetch(self, place) -> None:
-        """Have the vector that begins at this place brought nearer, into the second cache; no number depends on it.
+    def fetch(self, place, count: int, ahead: int, write: bool = False) -> None:
+        """Have so many numbers, from `ahead` bytes after this place on, brought into a near cache.
 
-        It may lie behind the end of the array: fetching cannot fail.
+        No number depends on it. They may lie behind the end of the array: fetching cannot fail.
         """
         byte, bits = ir.IntType(8).as_pointer(), ir.IntType(32)
         fetch = self.builder.module.declare_intrinsic(
             "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, bits, bits, bits])
         )
-        for first in range(0, self.vector.count, CACHE_LINE // self.size):
-            line = self.builder.gep(self.data, [self.builder.add(place, _WHOLE(first))])
-            self.builder.call(fetch, [self.builder.bitcast(line, byte), bits(0), bits(2), bits(1)])
+        how = bits(1 if write else 0), bits(3 if write else 2), bits(1)  # to be read: into the second cache
+        for later in range(ahead, ahead + count * self.size, CACHE_LINE):
+            line = self.builder.gep(self.data, [self.builder.add(place, _WHOLE(later // self.size))])
+            self.builder.call(fetch, [self.builder.bitcast(line, byte), *how])
 
 
 def _cast(builder, vector, kind):
@@ -102,16 +105,35 @@ def _once(builder, again, vector, otherwise):
     return builder.select(builder.icmp_signed("<", places, _splat(builder, again, kind)), otherwise(), vector)
 
 
-def _sum(builder, vector):
-    """The sum of the numbers of a vector: its halves are added, and so on."""
-    half = vector.type.count // 2
-    while half:
-        low, high = (
-            builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(_SHORT, half), list(range(*part))))
-            for part in ((0, half), (half, 2 * half))
-        )
-        vector, half = builder.fadd(low, high), half // 2
-    return builder.extract_element(vector, _SHORT(0))
+def _sums(builder, vectors):
+    """The sums of one vector or of four, as a vector: the halves of each are added, then the halves of that, and so on.
+
+    Vectors are put together before, two by two: then an addition serves as many numbers as before.
+    """
+    left = vectors[0].type.count  # numbers of each sum
+    while left > 1:
+        left //= 2
+        pairs = list(zip(vectors[::2], vectors[1::2], strict=False)) or [(vectors[0], None)]
+        vectors = [_halves_added(builder, first, second, left) for first, second in pairs]
+    while len(vectors) > 1:
+        vectors = [
+            _picked(builder, *pair, range(2 * pair[0].type.count))
+            for pair in zip(vectors[::2], vectors[1::2], strict=True)
+        ]
+    return vectors[0]
+
+
+def _halves_added(builder, first, second, half: int):
+    """Parts of 2 half numbers, of one vector or two, become parts of half as many: their halves are added."""
+    numbers = first.type.count * (1 if second is None else 2)
+    low = [part + place for part in range(0, numbers, 2 * half) for place in range(half)]
+    return builder.fadd(*(_picked(builder, first, second, [place + more for place in low]) for more in (0, half)))
+
+
+def _picked(builder, first, second, places):
+    """A vector of the numbers at some places of one vector or two."""
+    second = ir.Constant(first.type, ir.Undefined) if second is None else second
+    return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(_SHORT, len(places)), list(places)))
 
 
 def _starts(builder, rows, width):
@@ -128,6 +150,7 @@ def spread(typing_context, numbers, room, lanes):
         target = _Numbers(context, builder, room, given[1], len(lanes))
 
         def copy(at, begin, again) -> None:
+            source.fetch(begin, len(lanes), _SOON)
             target.store(
                 _once(builder, again, source.load(begin, target.vector), lambda: ir.Constant(target.vector, None)), at
             )
@@ -148,6 +171,7 @@ def collect(typing_context, room, factor, numbers, lanes):
         times = _splat(builder, given[1], source.vector)
 
         def copy(at, begin, again) -> None:
+            target.fetch(begin, len(lanes), _SOON, write=True)
             values = builder.fmul(source.load(at), times)
             target.store(_once(builder, again, values, lambda: target.load(begin)), begin)
 
@@ -158,8 +182,32 @@ def collect(typing_context, room, factor, numbers, lanes):
 
 
 @intrinsic
-def dots(typing_context, X, rows, point, lanes):
-    """dots(X, rows, point, lanes): the products of some rows of X with a point, in the point's type, as a tuple."""
+def copy(typing_context, numbers, begin, count, room, at):
+    """copy(numbers, begin, count, room, at): numbers[begin:begin + count] are put into room[at:], in its own type."""
+
+    def build(context, builder, signature, given):
+        _, begin, count, _, at = given
+        whole = builder.and_(count, _WHOLE(-4))
+        for step, low, high in ((4, _WHOLE(0), whole), (1, whole, count)):
+            source = _Numbers(context, builder, numbers, given[0], step)
+            target = _Numbers(context, builder, room, given[3], step)
+            with cgutils.for_range_slice(builder, low, high, _WHOLE(step), intp=_WHOLE) as (place, _):
+                start = builder.add(begin, place)
+                if step > 1:
+                    source.fetch(start, step, _SOON)
+                target.store(source.load(start, target.vector), builder.add(at, place))
+        return context.get_dummy_value()
+
+    return types.void(numbers, begin, count, room, at), build
+
+
+@intrinsic
+def dots(typing_context, X, rows, point, room, at, lanes):
+    """dots(X, rows, point, room, at, lanes): the products of some rows of X with a point are put into room[at:].
+
+    Meanwhile every second one of the rows that come later is fetched, and while these are added the others: so the
+    memory has no pauses. Short vectors are fetched while they are added alone, several at once.
+    """
 
     def build(context, builder, signature, given):
         table = _Numbers(context, builder, X, given[0], len(lanes))
@@ -169,39 +217,46 @@ def dots(typing_context, X, rows, point, lanes):
 
         def multiply(at, begin, again) -> None:
             factor = factors.load(at)
-            for total, start in zip(sums, starts, strict=True):
-                product = builder.fmul(table.load(builder.add(start, begin), factors.vector), factor, flags=_FUSED)
+            for row, (total, start) in enumerate(zip(sums, starts, strict=True)):
+                place = builder.add(start, begin)
+                if table.long and row % 2 == 1:
+                    table.fetch(place, len(lanes), _AHEAD)
+                product = builder.fmul(table.load(place, factors.vector), factor, flags=_FUSED)
                 builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
 
         _for_each_vector(builder, table.length, len(lanes), multiply)
-        products = [_sum(builder, builder.load(total)) for total in sums]
-        return context.make_tuple(builder, signature.return_type, products)
+        products = _sums(builder, [builder.load(total) for total in sums])
+        _Numbers(context, builder, room, given[3], len(rows)).store(products, given[4])
+        return context.get_dummy_value()
 
-    return types.UniTuple(point.dtype, len(rows))(X, rows, point, lanes), build
+    return types.void(X, rows, point, room, at, lanes), build
 
 
 @intrinsic
-def add_rows(typing_context, X, rows, slopes, room, lanes):
-    """add_rows(X, rows, slopes, room, lanes): the sum of slope x row is added to what `room` holds.
+def add_rows(typing_context, X, rows, slopes, at, room, lanes):
+    """add_rows(X, rows, slopes, at, room, lanes): slope x row, by slopes[at:], is added to what `room` holds.
 
-    Products are summed in the type of the slopes, and their sum is then added in the type of `room`. Several rows are
-    in the nearest cache already, so meanwhile those that come later are fetched: else the processor waits for them.
+    Products are summed in the type of the slopes, and their sum is then added in the type of `room`. One row alone is
+    of a batch, of which few rows may be needed: nothing is fetched.
     """
 
     def build(context, builder, signature, given):
         table = _Numbers(context, builder, X, given[0], len(lanes))
-        total = _Numbers(context, builder, room, given[3], len(lanes))
-        kind = ir.VectorType(context.get_value_type(slopes.dtype), len(lanes))
-        starts = _starts(builder, given[1], table.length)
-        factors = [_splat(builder, builder.extract_value(given[2], row), kind) for row in range(len(rows))]
-        fetches = len(rows) > 1 and len(lanes) * table.size >= CACHE_LINE  # shorter vectors would fetch a line again
+        own = _Numbers(context, builder, slopes, given[2], len(rows))
+        total = _Numbers(context, builder, room, given[4], len(lanes))
+        kind = ir.VectorType(own.vector.element, len(lanes))
+        starts, loaded = _starts(builder, given[1], table.length), own.load(given[3])
+        factors = [_picked(builder, loaded, None, [row] * len(lanes)) for row in range(len(rows))]
 
         def add(at, begin, again) -> None:
+            if not table.long and len(rows) > 1:  # no line twice, as these rows lie one behind the other
+                later = builder.add(starts[0], builder.mul(begin, _WHOLE(len(rows))))
+                table.fetch(later, len(rows) * len(lanes), _AHEAD)
             products = ir.Constant(kind, None)
-            for factor, start in zip(factors, starts, strict=True):
+            for row, (factor, start) in enumerate(zip(factors, starts, strict=True)):
                 place = builder.add(start, begin)
-                if fetches:
-                    table.fetch(builder.add(place, _WHOLE(_AHEAD // table.size)))
+                if table.long and len(rows) > 1 and row % 2 == 0:
+                    table.fetch(place, len(lanes), _AHEAD)
                 product = builder.fmul(table.load(place, kind), factor, flags=_FUSED)
                 products = builder.fadd(products, product, flags=_FUSED)
             total.store(builder.fadd(total.load(at), _cast(builder, products, total.vector)), at)
@@ -209,4 +264,4 @@ def add_rows(typing_context, X, rows, slopes, room, lanes):
         _for_each_vector(builder, table.length, len(lanes), add)
         return context.get_dummy_value()
 
-    return types.void(X, rows, slopes, room, lanes), build
+    return types.void(X, rows, slopes, at, room, lanes), build

@@ -59,15 +59,15 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
     if n == 0:
         return np.empty(shape)
     plan, weights, stored = active.plan, of_clients(rows.weights, active.clients).reshape(-1), rows.stored
-    blocks = kernels.rows_at_once(stored, len(rows.X), rows.features, len(keep) > 0)
-    kernel = kernels.gradients(stored, bound.terms, loss.code, blocks)
+    most = kernels.rows_at_once(stored, rows.features)
+    kernel = kernels.gradients(stored, bound.terms, loss.code, kernels.lanes_of(rows.features), len(keep) > 0)
     at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
     answers: list[Floats] = []
     for low in range(0, runs, at_once):
         turn = slice(low, low + at_once)
         sums = np.empty((min(at_once, runs - low), plan.places, *shape[2:]))
         given = (
-            *(rows.X, rows.y, bound.caps, loss.parameter, bound.norm, clipping.room(loss.outputs), weights),
+            *(rows.X, rows.y, bound.caps, loss.parameter, bound.norm, clipping.room(loss.outputs), most, weights),
             *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep, plan.chunks, sums),
         )
         numbers = int(active.bounds[-1]) * rows.dim * len(sums)
