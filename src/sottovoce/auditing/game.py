@@ -237,7 +237,7 @@ class Player:
         tape: Tape | None = None,
         rounds: int | None = None,
         resume: loop.Checkpoint | None = None,
-        after_round: Callable[[loop.Checkpoint], None] = lambda checkpoint: None,
+        after_round: loop.AfterRound | None = None,
     ) -> None:
         """Play once as it stands: with the noise of the true code, unless `play` replaced it."""
         game, place = self.game, self.place

@@ -94,6 +94,9 @@ class Checkpoint:
     seed: int | None = None  # of the run, if it was stated; None too if storage already verified it
 
 
+AfterRound = Callable[[Checkpoint], None]
+
+
 @dataclass(frozen=True)
 class Outcome:
     model: Floats
@@ -112,7 +115,7 @@ def train(
     streams: Streams,
     resume: Checkpoint | None = None,
     record_every: int = 1,
-    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    after_round: AfterRound | None = None,
 ) -> Outcome:
     """Run `algorithm` for `rounds` rounds over `transport`.
 
@@ -157,8 +160,10 @@ def train(
         if k % record_every == 0 or k == rounds or stopped:
             row = {"run": numbers, "round": k, "answered": answered.sum(axis=-1), **spent}
             now.history.add(runs, **row, **transport.measure(algorithm.model(server)))
-        now = Checkpoint(k, server, transport.snapshot(), now.history, len(now.history), **spent, seed=seed)
-        after_round(now)
+        kept = transport.snapshot() if after_round else {}  # nobody else sees it
+        now = Checkpoint(k, server, kept, now.history, len(now.history), **spent, seed=seed)
+        if after_round:
+            after_round(now)
     return Outcome(algorithm.model(now.server), now.history, now.k, stopped, now.server)
 
 

@@ -4,7 +4,7 @@ A checkpoint is on disk after every round, so a stopped server goes on where it 
 and a client that answered it sends the same answer.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy as np
 from sottovoce.core import check
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.round import Checkpoint, Outcome
+from sottovoce.core.round import AfterRound, Checkpoint, Outcome
 from sottovoce.deploy.deployment import Deployment
 from sottovoce.deploy.multiplied_remote import MultipliedRemote
 from sottovoce.deploy.remote import Post, Remote, TooFewAnswers, log
@@ -28,7 +28,6 @@ from sottovoce.experiment.vertical_result import RESULTS, opened_sums
 from sottovoce.ledger.charges import Charges
 from sottovoce.privacy.guarantee import state_guarantee
 
-AfterRound = Callable[[Checkpoint], None]
 Statuses = tuple[Mapping[int, Status], Mapping[int, Status]]  # the last of each client; those at the end of the run
 
 

@@ -23,7 +23,6 @@ A deployment has a table [clients] in place of [data]: see `deploy/server.py`.
 import itertools
 import re
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +34,7 @@ from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import PARTICIPATION, Everyone, Schedule
 from sottovoce.core.plain import Json
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.round import Checkpoint
+from sottovoce.core.round import AfterRound, Checkpoint
 from sottovoce.experiment import tables as toml
 from sottovoce.experiment.result import Result
 from sottovoce.experiment.source import Data, Source, read_rows, read_schema, read_source
@@ -140,9 +139,7 @@ class Experiment:
             tables["objective"] = {"fit_intercept": False} | tables["objective"]  # what is usual differs with a schema
         return tables
 
-    def train(
-        self, after_round: Callable[[Checkpoint], None] = lambda checkpoint: None, resume: Checkpoint | None = None
-    ) -> Result:
+    def train(self, after_round: AfterRound | None = None, resume: Checkpoint | None = None) -> Result:
         """Train, from the start or from a checkpoint of this same run."""
         if self.task.rule is not None:
             return self.chosen().train(after_round, resume)

@@ -1,7 +1,7 @@
 """A task: what is trained, how and under which promise, whoever holds the data. It travels as one frozen value."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import UnionType
 from typing import Literal, cast
@@ -17,7 +17,7 @@ from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.plain import Json
 from sottovoce.core.products import Split
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.round import Checkpoint, Outcome, Transport, train
+from sottovoce.core.round import AfterRound, Checkpoint, Outcome, Transport, train
 from sottovoce.privacy.calibration import AnswerShape
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.modes import Privacy, PrivacyMode, Proven, Published, VerticalPrivacy
@@ -273,7 +273,7 @@ class Task:
         streams: Streams,
         resume: Checkpoint | None = None,
         record_every: int = 1,
-        after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+        after_round: AfterRound | None = None,
     ) -> Outcome:
         """Train over the clients behind `transport`, from the start or from a checkpoint."""
         asked = self.rounds, self.objective.penalty, self.participation

@@ -1,6 +1,5 @@
 """Training on this machine: `train`, the main function of the library."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from sottovoce.core.contract import Layout, Method
 from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.random.streams import Streams
-from sottovoce.core.round import Checkpoint
+from sottovoce.core.round import AfterRound, Checkpoint
 from sottovoce.experiment.held_out import Split
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.parties import LocalParties
@@ -109,7 +108,7 @@ def train(
     ledgers: AnyLedgers = None,
     evaluate: Evaluation | bool | None = None,
     resume: Checkpoint | None = None,
-    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    after_round: AfterRound | None = None,
 ) -> Result:
     """Train one model over a federation, on this machine.
 
@@ -187,7 +186,7 @@ def run_task(
     measure_training: bool = True,
     ledgers: AnyLedgers = None,
     resume: Checkpoint | None = None,
-    after_round: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    after_round: AfterRound | None = None,
 ) -> Result:
     """`train` for a task as one value; `record_every` = 0: at the end only."""
     lasting = ledgers is not None and not isinstance(ledgers, MemoryLedger)

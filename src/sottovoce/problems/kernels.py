@@ -318,6 +318,7 @@ def gradients(stored: str, terms: str, code: int, lanes: int, batches: bool) -> 
     return compile_for(signature, make(code, terms, (0,) * lanes), fastmath={"contract"})  # `vectors` has the order
 
 
+@np.errstate(over="ignore", invalid="ignore")  # compiled loops do not warn either
 def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
     """Add the later chunks of each client to its first."""
     for client, first, end in folds:

@@ -271,6 +271,7 @@ class ModuleRows(Rows):
         each = enumerate(zip(block.bounds[:-1], block.bounds[1:], strict=True), start=block.low)
         return np.concatenate([self.loss.scores(X[low:high], point[i]) for i, (low, high) in each])
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _gradients(self, active: ActiveClients, points: Floats, bound: SlopeBound, keep: Booleans) -> Floats:
         runs, step = max(len(points), len(keep)), max(1, BLOCK // self.dim)
         answer = np.zeros((runs, len(active.sizes), self.dim))

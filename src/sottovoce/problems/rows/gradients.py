@@ -28,6 +28,7 @@ class SlopeBound:
         return clipping.clamp(slopes, self.caps[rows][:, None], self.norm) if len(self.caps) else slopes
 
 
+@np.errstate(over="ignore", invalid="ignore")  # the kernel does not warn either
 def by_numpy(rows: StoredRows, active: ActiveClients, points: Floats, bound: SlopeBound, keep: Booleans) -> Floats:
     """Gradients (runs, clients, outputs, features) at points (runs or 1, clients or 1, outputs, features)."""
     loss, runs = rows.loss, max(len(points), len(keep))
@@ -72,8 +73,10 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
         )
         numbers = int(active.bounds[-1]) * rows.dim * len(sums)
         THREADS.share(partial(kernel, *given), plan.tasks, numbers)
-        kernels.add_up(sums, plan.folds)
-        answers.append(np.ascontiguousarray(sums[:, :n]))
+        if plan.places > n:
+            kernels.add_up(sums, plan.folds)
+            sums = np.ascontiguousarray(sums[:, :n])
+        answers.append(sums)
     return answers[0] if len(answers) == 1 else np.concatenate(answers)
 
 

@@ -105,8 +105,7 @@ class Rows(StoredRows):
         points = self._points(w, active)
         sample = checked_keep(keep, active, len(points))
         bound = self._slope_bound(clip, norm, quick)
-        with np.errstate(over="ignore", invalid="ignore"):  # the kernel does not warn either
-            answer = self._gradients(active, points, bound, sample)
+        answer = self._gradients(active, points, bound, sample)
         answer = answer.reshape(len(answer), len(active.sizes), self.dim)
         return answer if np.ndim(w) == 3 or (keep is not None and np.ndim(keep) == 2) else answer[0]
 
