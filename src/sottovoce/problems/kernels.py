@@ -19,7 +19,7 @@ from sottovoce.problems.slopes import FAST, LOGISTIC_32, clamped, clip_softmax, 
 from sottovoce.problems.vectors import add_rows, collect, copy, dots, spread
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
-BLOCK = 2**14  # bytes of rows that a pass takes together, which stay in the nearest cache while all runs use them
+BLOCK = 24 * 1024  # bytes of rows that a pass takes together, in the nearest cache while all runs use them
 MOST_ROWS = 256  # of them: their labels and caps take room there too
 IN_VECTOR = 16  # slopes of the longest vector that a processor has
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
@@ -330,7 +330,8 @@ def rows_at_once(stored: str, width: int) -> int:
 
     Slopes of many rows take less time together. But the rows should still be in the nearest cache when they are added.
     """
-    return max(4, min(MOST_ROWS, BLOCK // (width * np.dtype(stored).itemsize) // 4 * 4))
+    rows = min(MOST_ROWS, BLOCK // (width * np.dtype(stored).itemsize))
+    return max(4, rows // 4 * 4 if rows < IN_VECTOR else rows // IN_VECTOR * IN_VECTOR)
 
 
 def lanes_of(width: int) -> int:
