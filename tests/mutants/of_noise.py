@@ -114,7 +114,8 @@ MUTANTS = (
         "Noise that is added in one pass does not depend on the exact answer.",
         _KEY,
         "bound = self.bound(at.local, exact.shape[-1], asked)",
-        "bound = (all := self.bound(at.local, exact.shape[-1], asked)) and all._replace(factors=0 * all.factors)",
+        "bound = (all := self.bound(at.local, exact.shape[-1], asked)) and all._replace("
+        "factors=Factors.of(0 * all.factors.table))",
         near("privacy/test_noise_key", "added"),
         ("dp-sgd", "--path", "seeds"),
     ),

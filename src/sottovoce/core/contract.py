@@ -10,6 +10,7 @@ Client code never names the client axis, so the same method serves one client on
 at once in the simulator.
 """
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
@@ -244,6 +245,11 @@ class KnownNoise:
     later: float = 0.0
 
 
+@functools.cache
+def _first_field(state: type) -> str:
+    return fields(state)[0].name
+
+
 @dataclass(frozen=True)
 class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
     """A published method, or a baseline of one. To add one: these methods, a line in `algorithms/`.
@@ -345,7 +351,7 @@ class Algorithm(ABC, Generic[ServerState, ClientState, Down, Up]):
 
     def model(self, server: ServerState) -> Array:
         """The model as it stands, (runs?, 1, dim): the first array of the state, unless a method says otherwise."""
-        return getattr(server, fields(self.server_state)[0].name)
+        return getattr(server, _first_field(self.server_state))
 
     def standard_errors(self, server: ServerState, noise: KnownNoise) -> Array | None:
         """Deviation of each parameter of the model that noise causes, (runs?, 1, dim); None: not known.

@@ -152,7 +152,7 @@ def train(
             stopped = f"after round {now.k}: every client's budget is spent"
             break
         answered, server = exchange.answered, now.server
-        if answered.any():
+        if np.count_nonzero(answered):
             server_side = server_side if answered is active else hub(k, draw, answered[..., None])
             server = algorithm.server(server, exchange.up, server_side)
         spent = _spent(now, _sent(answered, exchange.up, runs), _sent(active, down, runs), begun)

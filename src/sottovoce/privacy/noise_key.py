@@ -33,7 +33,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import Matrix, is_sparse, of_clients
-from sottovoce.core.random.binding import Bound, sums
+from sottovoce.core.random.binding import Bound, Factors, sums
 from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
 
@@ -91,10 +91,11 @@ class NoiseKey:
 
         `in_place`: the memory of the exact answer may be used for the noisy one.
         """
-        if kind != "laplace" and np.shape(scale)[-1:] in ((), (1,)):  # one for each client
+        scale = np.asarray(scale)
+        if kind != "laplace" and scale.shape[-1:] in ((), (1,)):  # one for each client
             bound = self.bound(at.local, exact.shape[-1], asked)
             whose = at.who, at.k, at.purpose, at.question
-            return self.streams.noisy(exact, np.atleast_2d(scale), *whose, bound, in_place)
+            return self.streams.noisy(exact, scale, *whose, bound, in_place)
         noise = self.noise(kind, at, exact, asked)
         noise *= scale
         noise += exact  # in place: numbers of an answer that is larger than its noise would share it, so it is refused
@@ -158,15 +159,16 @@ def _sums_of_few(numbers: bytes, shape: tuple[int, ...], seed: int, place: int) 
 
 
 @lru_cache(maxsize=64)
-def _factors(seed: int, numbers: int, place: int) -> np.ndarray:
-    """Secret factors for array number `place`, (2, words + 1): the first of each row is added, the others multiply.
+def _factors(seed: int, numbers: int, place: int) -> Factors:
+    """Secret factors for array number `place`: the first is added, the others multiply.
 
     Each array has factors of its own, so that the sums of all of them are the hash of all arrays end to end.
     """
     words = 2 * numbers
     bits = Streams(seed).bits(np.array([SERVER]), 0, Purpose.BINDING, 2 * (words + 1), place)
-    factors = np.ascontiguousarray(bits.reshape(words + 1, 2).T)
-    factors.flags.writeable = False
+    factors = Factors.of(np.ascontiguousarray(bits.reshape(words + 1, 2).T))
+    for numbers_of in factors:
+        numbers_of.flags.writeable = False
     return factors
 
 

@@ -5,7 +5,7 @@
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -15,23 +15,35 @@ from sottovoce.core.compiling import THREADS, compiled_pays
 _LAST_32 = np.uint64(32)
 
 
-def sums(array: Floats, factors: Words) -> Words:
-    """f_0 + Σ_j f_j word_j mod 2^64 for each row of numbers, with two sets of factors (2, words + 1): (..., 2)."""
+class Factors(NamedTuple):
+    """The secret factors of one array, two of each."""
+
+    table: Words  # (2, words + 1): all of them, for compiled loops
+    first: Words  # (2,): f_0
+    others: Words  # (words, 2)
+
+    @classmethod
+    def of(cls, table: Words) -> Self:
+        return cls(table, table[:, 0].copy(), np.ascontiguousarray(table[:, 1:].T))
+
+
+def sums(array: Floats, factors: Factors) -> Words:
+    """f_0 + Σ_j f_j word_j mod 2^64 for each row of numbers, with two sets of factors: (..., 2)."""
     words = np.ascontiguousarray(array, dtype=np.float64).view(np.uint32)
     if compiled_pays(words.size):
         from sottovoce.core.random import compiled
 
         table = words.reshape(-1, words.shape[-1])
         found = np.empty((len(table), 2), dtype=np.uint64)
-        THREADS.share(partial(compiled.hashes(), table, factors, found), range(len(table) + 1), table.size)
+        THREADS.share(partial(compiled.hashes(), table, factors.table, found), range(len(table) + 1), table.size)
         return found.reshape(*words.shape[:-1], 2)
-    return words.astype(np.uint64) @ factors[:, 1:].T + factors[:, 0]
+    return words.astype(np.uint64) @ factors.others + factors.first
 
 
 class Bound(NamedTuple):
     """All that the numbers of an answer are bound to, but for the answer itself."""
 
-    factors: Words  # for the answer, (2, its words + 1)
+    factors: Factors  # for the answer
     others: Words  # sums of what else is hashed, (runs?, clients or 1, 2)
     rows: Words  # digests of each client's rows, (clients, 2)
 

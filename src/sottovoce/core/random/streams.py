@@ -15,14 +15,14 @@ import hashlib
 import secrets
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Words
 from sottovoce.core.compiling import THREADS, Kernel, compiled_pays
-from sottovoce.core.random.binding import Bound
+from sottovoce.core.random.binding import Bound, Factors
 from sottovoce.core.random.normal import normal
 from sottovoce.core.random.philox import joined, philox
 from sottovoce.core.random.quantiles import to_unit
@@ -30,7 +30,8 @@ from sottovoce.core.random.quantiles import to_unit
 SERVER = 0xFFFFFFFF  # the client number under which the server draws
 _QUESTION_BITS = 24
 _NOTHING = np.zeros((1, 0, 4), np.uint64)  # that bits are bound to
-_UNBOUND = Bound(np.zeros((0, 0), np.uint64), np.zeros((1, 1, 2), np.uint64), np.zeros((0, 2), np.uint64))
+_NONE = np.zeros((0, 2), np.uint64)
+_UNBOUND = Bound(Factors(_NONE, _NONE, _NONE), np.zeros((1, 1, 2), np.uint64), _NONE)
 About = Words | None  # four words of 32 bits (held as uint64) for each client: see `Streams.bits`
 
 
@@ -136,7 +137,7 @@ class Streams:
     def _by_kernel(self, kernel: Kernel, given: tuple[AnyArray | np.uint64, ...], out: np.ndarray) -> np.ndarray:
         """`out` (runs, clients, count), filled by a loop of `compiled.py`."""
         ends = range(out.shape[0] * out.shape[1] + 1)
-        THREADS.share(lambda low, high: kernel(*given, out, low, high), ends, out.size)
+        THREADS.share(partial(kernel, *given, out), ends, out.size)
         return out[0] if self.runs is None else out
 
     def uniform(
@@ -178,7 +179,9 @@ class Streams:
         self, exact: Floats, scale: Floats, clients: AnyArray, round_: int, purpose: Purpose, question: int = 0,
         bound: Bound | None = None, in_place: bool = False,
     ) -> Floats:  # fmt: skip
-        """`exact` (runs?, clients, count) plus `scale` (runs?, clients or 1, 1) times a normal number for each.
+        """`exact` (runs?, clients, count) plus `scale` times a normal number for each.
+
+        `scale`: one number, or (runs?, clients or 1, 1).
 
         One loop over the answer, where NumPy makes many. `in_place`: the memory of `exact` may be used for the sums.
         """
@@ -192,7 +195,7 @@ class Streams:
             factors, others, rows = _UNBOUND if bound is None else bound
             others = np.ascontiguousarray(self._of_each_run(others, others.shape[-2]))
             whose, out = self._whose(clients, round_, purpose, question), whole.reshape(self.runs or 1, -1, count)
-            given = *self._key_of_each_run, factors, others, rows, *whose, scale.reshape(-1), out.view(np.uint32)
+            given = *self._key_of_each_run, factors.table, others, rows, *whose, scale.reshape(-1), out.view(np.uint32)
             return self._by_kernel(noisy(), given, out)
         about = None if bound is None else bound.words(whole)
         return normal(self.bits(clients, round_, purpose, count, question, about)) * scale + whole
