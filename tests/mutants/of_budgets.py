@@ -32,7 +32,7 @@ MUTANTS = (
         "failure-not-charged",
         "A look at data that fails is free, so it may be tried again.",
         _ALL_PROVEN,
-        "self.charge(question)  # nothing was given; but trying again must not be free",
+        "self.charge(question, costs)  # nothing was given; but trying again must not be free",
         "pass",
         near("privacy/test_door", "fails"),
         blind="nothing fails in its game",

@@ -56,7 +56,7 @@ class MemoryLedger:
         `round` and `question` name an answer in a ledger on disk; here only numbers are kept.
         """
         row, who = self._row(event), self._who(clients)
-        asked = self._mask(active, self._shape_of(who))
+        asked = self._mask(active, who)
         if self._least <= 0:
             beyond = asked & (self._left(row, who) <= 0)
             if beyond.any():
@@ -197,10 +197,6 @@ class MemoryLedger:
             self._least = int(left.min())
         return left
 
-    def _shape_of(self, who: slice | NDArray[np.integer]) -> tuple[int, ...]:
-        """The shape of a mask or an answer about these clients."""
-        return self.shape if isinstance(who, slice) else (*self.shape[:-1], len(who))
-
     def _distinct(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """The distinct histories among these counts, one a row, and which of them each client (of each run) has."""
         flat = counts.reshape(len(counts), math.prod(counts.shape[1:]))
@@ -217,12 +213,15 @@ class MemoryLedger:
     def _as_spent(self, state: NDArray[np.int64]) -> dict[Event, int]:
         return {event: int(count) for event, count in zip(self._events, state, strict=True) if count}
 
-    def _mask(self, active: Mask, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    def _mask(self, active: Mask, who: slice | NDArray[np.integer]) -> NDArray[np.bool_]:
+        """In which runs which of these clients are meant."""
+        shape = self.shape if isinstance(who, slice) else (*self.shape[:-1], len(who))
         if active is None:
             return np.ones(shape, bool)
         active = np.asarray(active)
-        fits = active.shape == shape and active.dtype.kind == "b"
-        check.require(fits, "MemoryLedger", f"active must be a mask of shape {shape}", (active.dtype, active.shape))
+        if active.shape != shape or active.dtype.kind != "b":  # a rule is worded only where it is broken
+            rule = f"active must be a mask of shape {shape}"
+            check.require(False, "MemoryLedger", rule, (active.dtype, active.shape))
         return active
 
 

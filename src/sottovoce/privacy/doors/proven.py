@@ -35,6 +35,9 @@ class Ledger(Protocol):
     def keep(self, round: int, question: int, clients: np.ndarray, active: np.ndarray, answer: np.ndarray) -> None: ...
 
 
+Costs = list[tuple[Event, np.ndarray, np.ndarray]]  # of an answer: what it is, which clients pay, in which runs
+
+
 @dataclass(kw_only=True)
 class ProvenDoor(Door):
     """What all proven doors share: a budget, a kind of event for each part, and constants that never look at data."""
@@ -59,29 +62,31 @@ class ProvenDoor(Door):
         before = self.ledger.kept(*named)
         if before is not None:
             return before.view(np.uint64) if self.summed else self.intercept(before)
-        self.must_afford(question)
+        costs = self.must_afford(question)
         with quietly():
             try:
                 exact = compute()
             except Exception:
-                self.charge(question)  # nothing was given; but trying again must not be free
+                self.charge(question, costs)  # nothing was given; but trying again must not be free
                 raise
-            self.charge(question)
+            self.charge(question, costs)
             answer = finish(exact)
         self.ledger.keep(*named, answer.view(np.float64) if self.summed else answer)
         return answer
 
-    def must_afford(self, question: Question) -> None:
+    def must_afford(self, question: Question) -> Costs:
         """Refuse, before anything is computed, what the budget does not hold, or noise that cannot be drawn."""
         discrete_noise.sampler()
-        for event, places in self.charged(question.local, question.part):
-            able = self.ledger.afford(event, 1, _those(question.local, places), None)
-            if not every(able) and (_those(question.active, places) & ~able).any():
+        kinds = self.charged(question.local, question.part)
+        costs = [(event, _those(question.local, places), _those(question.active, places)) for event, places in kinds]
+        for event, clients, active in costs:
+            able = self.ledger.afford(event, 1, clients, None)
+            if not every(able) and (active & ~able).any():
                 raise BudgetSpent("Oracle: a client's privacy budget does not hold this answer; nothing was computed")
+        return costs
 
-    def charge(self, question: Question) -> None:
-        for event, places in self.charged(question.local, question.part):
-            clients, active = _those(question.local, places), _those(question.active, places)
+    def charge(self, question: Question, costs: Costs) -> None:
+        for event, clients, active in costs:
             self.ledger.charge(event, clients, active, question.k, question.number)
 
     def able(self, local: np.ndarray, k: int) -> np.ndarray:

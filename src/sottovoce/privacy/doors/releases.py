@@ -150,8 +150,10 @@ class Releases:
             taken = [place for place in places.values() if place is not None]
             once = len(set(taken)) == len(taken)
             check.require(once, "upload", "where only sums are seen, one field of an upload is one answer")
-        nothing = np.zeros((*self.active.shape, 0))
-        arrays = {name: nothing if place is None else self._kept[place].again() for name, place in places.items()}
+        arrays = {
+            name: np.zeros((*self.active.shape, 0)) if place is None else self._kept[place].again()
+            for name, place in places.items()
+        }
         made = kind(**arrays)
         changed = [name for name, array in arrays.items() if getattr(made, name) is not array]
         check.require(not changed, "upload", "a message must keep its fields as they are given", ", ".join(changed))

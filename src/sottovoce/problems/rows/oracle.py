@@ -229,8 +229,8 @@ class Rows(StoredRows):
         """`w` as (runs, clients or 1, *point_shape): of a linear model, outputs and features."""
         w = np.ascontiguousarray(w, dtype=np.float64)
         n = len(active.sizes)
-        fits = w.ndim in (2, 3) and w.shape[-1] == self.dim and w.shape[-2] in (1, n)
-        require(fits, "Rows", f"w must have shape ([runs,] {n} or 1, {self.dim})", w.shape)
+        if not (w.ndim in (2, 3) and w.shape[-1] == self.dim and w.shape[-2] in (1, n)):
+            require(False, "Rows", f"w must have shape ([runs,] {n} or 1, {self.dim})", w.shape)
         return w.reshape(*(w.shape[:-1] if w.ndim == 3 else (1, *w.shape[:-1])), *self.point_shape)
 
     def _gradients(self, active: ActiveClients, points: Floats, bound: SlopeBound, keep: Booleans) -> Floats:
