@@ -56,7 +56,7 @@ def test_a_pass_is_one_step_for_all_clients_and_copies_no_rows(stored: str, clip
         counted.append(calls(lambda kept=kept, w=w: kept.gradient(w, clip=clip)))
         spare = 40_000  # sums of parts of large clients take 16 000 of it; a thread that only starts now 3 000
         assert memory(lambda kept=kept, w=w: kept.gradient(w, clip=clip)) < 2 * w.nbytes + spare < kept.X.nbytes
-    assert counted[0] == counted[1] <= 20
+    assert counted[1] <= counted[0] <= counted[1] + 1 <= 20  # the parts of large clients are added up in one call more
 
 
 def test_arg_mins_of_all_clients_take_tens_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
