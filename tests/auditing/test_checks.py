@@ -27,6 +27,7 @@ from sottovoce.auditing.finding import Check
 from sottovoce.auditing.game import Game, columns_promise, worst_case
 from sottovoce.auditing.paths import PATHS, USUAL, examine, paths_of
 from sottovoce.auditing.second_accountant import second_epsilon
+from sottovoce.core.random.binding import Factors
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy import accounting, calibration
@@ -206,7 +207,8 @@ def unbound(part: str) -> Any:
 
     def broken(self: Any, local: np.ndarray, count: int, asked: Any) -> Any:
         bound: Any = plain(self, local, count, asked)
-        return bound._replace(**{part: 0 * getattr(bound, part)})
+        nothing = {"rows": 0 * bound.rows, "factors": Factors.of(0 * bound.factors.table)}
+        return bound._replace(**{part: nothing[part]})
 
     return broken
 

@@ -325,7 +325,6 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
         sums[:, client] += sums[:, first:end].sum(axis=1)
 
 
-@functools.cache
 def rows_at_once(stored: str, width: int) -> int:
     """How many rows a pass takes together, a multiple of 4. It changes no number.
 
@@ -335,7 +334,6 @@ def rows_at_once(stored: str, width: int) -> int:
     return max(4, rows // 4 * 4 if rows < IN_VECTOR else rows // IN_VECTOR * IN_VECTOR)
 
 
-@functools.cache
 def lanes_of(width: int) -> int:
     """How many numbers of a row stand in a vector (`vectors.py`)."""
     return next(lanes for least, lanes in ((64, 16), (32, 8), (4, 4), (1, 1)) if width >= least)  # few are in vain

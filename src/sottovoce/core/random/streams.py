@@ -15,7 +15,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 
 import numpy as np
 
@@ -190,13 +190,11 @@ class Streams:
         whole = np.ascontiguousarray(whole) if in_place and whole is exact else np.array(whole, order="C")
         scale = np.ascontiguousarray(scale if scale.shape == (*shape, 1) else np.broadcast_to(scale, (*shape, 1)))
         if compiled_pays(whole.size):
-            from sottovoce.core.random.compiled import noisy
-
             factors, others, rows = _UNBOUND if bound is None else bound
             others = np.ascontiguousarray(self._of_each_run(others, others.shape[-2]))
             whose, out = self._whose(clients, round_, purpose, question), whole.reshape(self.runs or 1, -1, count)
             given = *self._key_of_each_run, factors.table, others, rows, *whose, scale.reshape(-1), out.view(np.uint32)
-            return self._by_kernel(noisy(), given, out)
+            return self._by_kernel(_noisy(), given, out)
         about = None if bound is None else bound.words(whole)
         return normal(self.bits(clients, round_, purpose, count, question, about)) * scale + whole
 
@@ -212,6 +210,14 @@ class Streams:
 def _derived(seed: int, runs: int | None, about: str) -> Streams:
     digest = hashlib.sha256(f"{seed} {about}".encode()).digest()
     return Streams(int.from_bytes(digest[:16], "big"), runs)
+
+
+@cache
+def _noisy() -> Kernel:
+    """Kept: an import statement in each round takes longer than the call of the loop."""
+    from sottovoce.core.random.compiled import noisy
+
+    return noisy()
 
 
 class Draw:

@@ -1,13 +1,14 @@
 """Clipped gradients of all clients, by NumPy or by the compiled kernel. The two agree up to rounding."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
 from sottovoce.core import clipping
 from sottovoce.core.arrays import Booleans, Floats, Integers, of_clients
-from sottovoce.core.compiling import THREADS
+from sottovoce.core.compiling import THREADS, Kernel
 from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
 
@@ -53,15 +54,12 @@ def by_numpy(rows: StoredRows, active: ActiveClients, points: Floats, bound: Slo
 
 def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: SlopeBound, keep: Booleans) -> Floats:
     """The same, compiled."""
-    from sottovoce.problems import kernels
-
     loss, n, runs = rows.loss, len(active.sizes), max(len(points), len(keep))
     shape = (runs, n, loss.outputs, rows.features)
     if n == 0:
         return np.empty(shape)
-    plan, weights, stored = active.plan, of_clients(rows.weights, active.clients).reshape(-1), rows.stored
-    most = kernels.rows_at_once(stored, rows.features)
-    kernel = kernels.gradients(stored, bound.terms, loss.code, kernels.lanes_of(rows.features), len(keep) > 0)
+    plan, weights = active.plan, of_clients(rows.weights, active.clients).reshape(-1)
+    kernel, most, add_up = _compiled(rows.stored, rows.features, bound.terms, loss.code, len(keep) > 0)
     at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
     answers: list[Floats] = []
     for low in range(0, runs, at_once):
@@ -74,10 +72,24 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
         numbers = int(active.bounds[-1]) * rows.dim * len(sums)
         THREADS.share(partial(kernel, *given), plan.tasks, numbers)
         if plan.places > n:
-            kernels.add_up(sums, plan.folds)
+            add_up(sums, plan.folds)
             sums = np.ascontiguousarray(sums[:, :n])
         answers.append(sums)
     return answers[0] if len(answers) == 1 else np.concatenate(answers)
+
+
+@cache
+def _compiled(
+    stored: str, features: int, terms: str, code: int, batches: bool
+) -> tuple[Kernel, int, Callable[[Floats, Integers], None]]:
+    """The loop over rows of this kind, how many it takes together, and what adds up the parts of large clients.
+
+    Kept: an import statement in each round takes as long as ten calls.
+    """
+    from sottovoce.problems import kernels
+
+    kernel = kernels.gradients(stored, terms, code, kernels.lanes_of(features), batches)
+    return kernel, kernels.rows_at_once(stored, features), kernels.add_up
 
 
 def on_grid(
