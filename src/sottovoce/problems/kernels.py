@@ -16,11 +16,10 @@ from numba import njit, types
 from sottovoce.core.arrays import CACHE_LINE
 from sottovoce.core.compiling import Kernel, compile_for
 from sottovoce.problems.slopes import FAST, LOGISTIC_32, clamped, clip_softmax, slope_of, softmax_slopes
-from sottovoce.problems.vectors import add_rows, collect, copy, dots, spread
+from sottovoce.problems.vectors import BLOCK, add_rows, collect, copy, dots, spread
 
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
-BLOCK = 24 * 1024  # bytes of rows that a pass takes together, in the nearest cache while all runs use them
-MOST_ROWS = 256  # of them: their labels and caps take room there too
+MOST_ROWS = 256  # of a block (`vectors.BLOCK`): their labels and caps take room in the nearest cache too
 IN_VECTOR = 16  # slopes of the longest vector that a processor has
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
 SOFTMAX = 1  # the code of the loss with several margins
@@ -328,7 +327,8 @@ def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
 def rows_at_once(stored: str, width: int) -> int:
     """How many rows a pass takes together, a multiple of 4. It changes no number.
 
-    Slopes of many rows take less time together. But the rows should still be in the nearest cache when they are added.
+    Slopes of many rows take less time together. But the rows should still be in the nearest cache when they are added,
+    and when the next run uses them.
     """
     rows = min(MOST_ROWS, BLOCK // (width * np.dtype(stored).itemsize))
     return max(4, rows // 4 * 4 if rows < IN_VECTOR else rows // IN_VECTOR * IN_VECTOR)

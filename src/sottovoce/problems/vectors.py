@@ -24,7 +24,8 @@ from sottovoce.core.arrays import CACHE_LINE
 intrinsic: Callable[..., Any] = import_module("numba.extending").intrinsic  # callers leave the first parameter out
 _WHOLE, _SHORT = ir.IntType(64), ir.IntType(32)
 _FUSED = ("contract",)  # a product and a sum may be rounded once instead of twice
-_AHEAD = 24 * 1024  # bytes from a row to what is fetched meanwhile; half or twice that is not quicker
+BLOCK = 16 * 1024  # bytes of rows that a pass takes together; a nearest cache holds twice as many
+_AHEAD = BLOCK  # bytes from a row to what is fetched meanwhile: the next block comes while this one is used
 _SOON = 2 * 1024  # the same for what a row or a client has few bytes of
 
 
@@ -55,7 +56,7 @@ class _Numbers:
         self.builder.store(vector, self._at(place)).align = self.size
 
     def fetch(self, place, count: int, ahead: int, write: bool = False) -> None:
-        """Have so many numbers, from `ahead` bytes after this place on, brought into a near cache.
+        """Have so many numbers, from `ahead` bytes after this place on, brought into the nearest cache.
 
         No number depends on it. They may lie behind the end of the array: fetching cannot fail.
         """
@@ -63,7 +64,7 @@ class _Numbers:
         fetch = self.builder.module.declare_intrinsic(
             "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, bits, bits, bits])
         )
-        how = bits(1 if write else 0), bits(3 if write else 2), bits(1)  # to be read: into the second cache
+        how = bits(1 if write else 0), bits(3), bits(1)  # 3: to stay in all caches
         for later in range(ahead, ahead + count * self.size, CACHE_LINE):
             line = self.builder.gep(self.data, [self.builder.add(place, _WHOLE(later // self.size))])
             self.builder.call(fetch, [self.builder.bitcast(line, byte), *how])
