@@ -1,7 +1,7 @@
 """The one training loop. A transport carries messages to clients and back; the rest is the same wherever they are."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -41,7 +41,7 @@ class Transport(Protocol):
         """One round; None when nobody can answer any more (every budget is spent)."""
         ...
 
-    def measure(self, model: Floats) -> dict[str, AnyArray]:
+    def measure(self, model: Floats) -> Mapping[str, ArrayLike]:
         """Named numbers about the model, one per run, for the history."""
         ...
 
@@ -62,11 +62,11 @@ class History:
     def add(self, runs: int, **row: ArrayLike) -> None:
         """Append one value per run for every name; a single number stands for all runs."""
         for name, value in row.items():
-            values, column = np.asarray(value), self.columns.setdefault(name, [])
+            column = self.columns.setdefault(name, [])
             if runs == 1:
-                column.append(values.item())
+                column.append(value if type(value) is float or type(value) is int else np.asarray(value).item())
             else:
-                column.extend(np.broadcast_to(values, (runs,)).tolist())
+                column.extend(np.broadcast_to(value, (runs,)).tolist())
 
     def __len__(self) -> int:
         return max(map(len, self.columns.values()), default=0)
@@ -136,7 +136,7 @@ def train(
     seed = None if streams.drawn else streams.seed
     now = replace(resume, history=resume.history.first(resume.recorded), seed=seed)
     del resume  # the first states of all clients may be large, and are not needed again
-    numbers = np.arange(runs)
+    numbers = 0 if runs == 1 else np.arange(runs)
     masks = _rounds(participation, transport.n, streams, now.k, rounds)
     stopped = _why_stop(algorithm, now.server, now.k, rounds)
     while not stopped and now.k < rounds:
@@ -151,14 +151,16 @@ def train(
         if exchange is None:
             stopped = f"after round {now.k}: every client's budget is spent"
             break
-        answered, server = exchange.answered, now.server
-        if np.count_nonzero(answered):
+        answered, server, asked = exchange.answered, now.server, np.count_nonzero(active)
+        count = asked if answered is active else np.count_nonzero(answered)
+        if count:
             server_side = server_side if answered is active else hub(k, draw, answered[..., None])
             server = algorithm.server(server, exchange.up, server_side)
-        spent = _spent(now, _sent(answered, exchange.up, runs), _sent(active, down, runs), begun)
+        spent = _spent(now, _sent(count / runs, exchange.up), _sent(asked / runs, down), begun)
         stopped = _why_stop(algorithm, server, k, rounds)
         if k % record_every == 0 or k == rounds or stopped:
-            row = {"run": numbers, "round": k, "answered": answered.sum(axis=-1), **spent}
+            each = count if runs == 1 else answered.sum(axis=-1)
+            row = {"run": numbers, "round": k, "answered": each, **spent}
             now.history.add(runs, **row, **transport.measure(algorithm.model(server)))
         kept = transport.snapshot() if after_round else {}  # nobody else sees it
         now = Checkpoint(k, server, kept, now.history, len(now.history), **spent, seed=seed)
@@ -167,10 +169,9 @@ def train(
     return Outcome(algorithm.model(now.server), now.history, now.k, stopped, now.server)
 
 
-def _sent(who: Booleans, message: State, runs: int) -> float:
-    """Bytes of all messages that these clients send or get in one run, on average."""
-    count = np.count_nonzero(who)
-    return float(count / runs * codec.bytes_per_client(message)) if count else 0.0
+def _sent(clients: float, message: State) -> float:
+    """Bytes of the messages that so many clients send or get."""
+    return clients * codec.bytes_per_client(message) if clients else 0.0
 
 
 def _spent(now: Checkpoint, up: float, down: float, begun: float) -> dict[str, float]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.core import codec
 from sottovoce.core.check import InvalidInput, SottovoceError
@@ -140,7 +141,7 @@ class Remote:
         everyone = np.ones((len(clients), 1), dtype=bool)
         return codec.merge(codec.empty_rows(uploads[0], self.n), codec.stacked(uploads), clients, everyone)
 
-    def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
+    def measure(self, model: np.ndarray) -> Mapping[str, ArrayLike]:
         """Loss and accuracy on the public test set; nothing of private rows. Parties' models are not known yet."""
         return {} if self._deployment.clients.split else self._blank.measure(model)
 

@@ -1,12 +1,13 @@
 """The clients that live in this process: all of them in a simulation, one on a node."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.core.arrays import everyone, unwritable
 from sottovoce.core.contract import LabelOracle, Layout
@@ -135,10 +136,10 @@ class LocalClients(ClientRounds):
         counts[..., asked, :] = of_asked
         return counts, active
 
-    def measure(self, model: np.ndarray) -> dict[str, np.ndarray]:
+    def measure(self, model: np.ndarray) -> Mapping[str, ArrayLike]:
         """Objective on the private rows (a simulation may look), loss and accuracy on the public test set."""
         w = model[..., 0, :]
-        numbers: dict[str, np.ndarray] = {}
+        numbers: dict[str, ArrayLike] = {}
         if self.measure_training:
             numbers["objective"] = self._value(model) + self.task.objective.penalty.value(w)
         if self.test is not None:

@@ -11,7 +11,7 @@ from sottovoce.core import check
 from sottovoce.privacy import accounting
 from sottovoce.privacy.events import Event
 
-Spread = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+Spread = tuple[NDArray[np.float64] | float, NDArray[np.float64] | float, NDArray[np.float64] | float]
 
 
 def spread_of(epsilons: NDArray[np.float64]) -> Spread:

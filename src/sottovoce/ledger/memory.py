@@ -116,10 +116,10 @@ class MemoryLedger:
         return distinct, tuple(tuple(clients.tolist()) for clients in which.reshape(-1, self.shape[-1]))
 
     def spread(self) -> Spread:
-        """The largest, the median and the smallest of `epsilons(roughly=True)`, for each run."""
+        """The largest, the median and the smallest of `epsilons(roughly=True)`, for each run, or for all of them."""
         if self._alike and len(self._events) == 1 and self._events[0].sampling == "full":  # the cheapest case
             block, place = divmod(self._alike, _BLOCK)
-            alike = np.full(self.shape[:-1], _epsilons(self._events[0], self.budget, block)[place])
+            alike = _epsilons(self._events[0], self.budget, block)[place]
             return alike, alike, alike
         return spread_of(self.epsilons(roughly=True))
 

@@ -30,8 +30,14 @@ class Plan(NamedTuple):
 
     chunks: np.ndarray  # (chunks, 5): first row, end row, client's place, first place in `keep`, place of the sum
     tasks: list[int]  # chunks tasks[t]:tasks[t+1] are one unit of work for a thread
-    folds: np.ndarray  # (clients of several chunks, 3): client's place, first and end place of its later chunks
+    folds: list[tuple[np.ndarray, np.ndarray]]  # clients with equally many later chunks; the places of those
     places: int  # how many sums there are: one for each client, then one for each later chunk
+
+    @np.errstate(over="ignore", invalid="ignore")  # compiled loops do not warn either
+    def add_up(self, sums: np.ndarray) -> None:
+        """Add the later chunks of each client to its first, in an order that does not depend on other clients."""
+        for clients, later in self.folds:
+            sums[:, clients] += sums.take(later, axis=1).sum(axis=2)
 
 
 def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
@@ -54,15 +60,12 @@ def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
     work = np.cumsum(high - low + 4)  # a chunk costs a little even when it is one row
     inner = np.searchsorted(work, np.linspace(0, work[-1], min(TASKS, len(work)) + 1)[1:-1])
 
-    several = np.flatnonzero(counts > 1)
-    ends = n + np.cumsum(counts[several] - 1)
-    folds = np.stack([several, ends - (counts[several] - 1), ends], axis=1)
-    return Plan(
-        chunks,
-        [0, *inner.tolist(), len(work)],
-        folds.astype(np.int64),
-        places=n + int(np.sum(counts - 1)),
-    )
+    later, firsts = counts - 1, n + np.cumsum(counts - 1) - (counts - 1)
+    folds = [
+        (clients := np.flatnonzero(later == count), firsts[clients, None] + np.arange(count))
+        for count in np.unique(later[later > 0])
+    ]
+    return Plan(chunks, [0, *inner.tolist(), len(work)], folds, places=n + int(later.sum()))
 
 
 @njit(fastmath=FAST, error_model="numpy", inline="always")
@@ -315,13 +318,6 @@ def gradients(stored: str, terms: str, code: int, lanes: int, batches: bool) -> 
     code = LOGISTIC_32 if (code, terms) == (0, "float32") else code
     make = _chosen_rows if batches else _one_margin
     return compile_for(signature, make(code, terms, (0,) * lanes), fastmath={"contract"})  # `vectors` has the order
-
-
-@np.errstate(over="ignore", invalid="ignore")  # compiled loops do not warn either
-def add_up(sums: np.ndarray, folds: np.ndarray) -> None:
-    """Add the later chunks of each client to its first."""
-    for client, first, end in folds:
-        sums[:, client] += sums[:, first:end].sum(axis=1)
 
 
 def rows_at_once(stored: str, width: int) -> int:

@@ -48,13 +48,14 @@ class Sealed:
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        self._dtype = np.uint64 if np.asarray(array).dtype == np.uint64 else np.float64
-        self._bytes, self._shape = np.ascontiguousarray(array, dtype=self._dtype).tobytes(), np.shape(array)
+        array = np.asarray(array)
+        array = array if array.dtype == np.uint64 else array.astype(np.float64, copy=False)
+        self._bytes, self._shape, self._dtype = array.tobytes(), array.shape, array.dtype
         self.given = self.again()
 
     def again(self) -> np.ndarray:
         """Another array over the same bytes."""
-        return np.frombuffer(self._bytes, dtype=self._dtype).reshape(self._shape)
+        return np.ndarray(self._shape, self._dtype, self._bytes)
 
 
 class SealedZeros(Sealed):

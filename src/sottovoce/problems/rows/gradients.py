@@ -1,6 +1,5 @@
 """Clipped gradients of all clients, by NumPy or by the compiled kernel. The two agree up to rounding."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -12,7 +11,7 @@ from sottovoce.core.compiling import THREADS, Kernel
 from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
 
-SPARE = 2**25  # numbers in the kernel's partial sums beyond the answer itself; more runs than that go in turns
+SPARE = 2**24  # numbers in the kernel's partial sums beyond the answer itself; more runs than that go in turns
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
     if n == 0:
         return np.empty(shape)
     plan, weights = active.plan, of_clients(rows.weights, active.clients).reshape(-1)
-    kernel, most, add_up = _compiled(rows.stored, rows.features, bound.terms, loss.code, len(keep) > 0)
+    kernel, most = _compiled(rows.stored, rows.features, bound.terms, loss.code, len(keep) > 0)
     at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
     answers: list[Floats] = []
     for low in range(0, runs, at_once):
@@ -72,24 +71,22 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
         numbers = int(active.bounds[-1]) * rows.dim * len(sums)
         THREADS.share(partial(kernel, *given), plan.tasks, numbers)
         if plan.places > n:
-            add_up(sums, plan.folds)
+            plan.add_up(sums)
             sums = np.ascontiguousarray(sums[:, :n])
         answers.append(sums)
     return answers[0] if len(answers) == 1 else np.concatenate(answers)
 
 
 @cache
-def _compiled(
-    stored: str, features: int, terms: str, code: int, batches: bool
-) -> tuple[Kernel, int, Callable[[Floats, Integers], None]]:
-    """The loop over rows of this kind, how many it takes together, and what adds up the parts of large clients.
+def _compiled(stored: str, features: int, terms: str, code: int, batches: bool) -> tuple[Kernel, int]:
+    """The loop over rows of this kind, and how many it takes together.
 
     Kept: an import statement in each round takes as long as ten calls.
     """
     from sottovoce.problems import kernels
 
     kernel = kernels.gradients(stored, terms, code, kernels.lanes_of(features), batches)
-    return kernel, kernels.rows_at_once(stored, features), kernels.add_up
+    return kernel, kernels.rows_at_once(stored, features)
 
 
 def on_grid(
