@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core import check
 from sottovoce.core.arrays import Floats, Numbers
 from sottovoce.core.vouched import derived, vouch
-from sottovoce.problems.losses.base import Loss, bracketed_root
+from sottovoce.problems.losses.base import Loss, bracketed_root, softplus
 
 
 class SignedLoss(Loss):
@@ -50,7 +50,7 @@ class Logistic(SignedLoss):
     slope_at_zero = 0.5  # of every record, whatever its label
 
     def value(self, margin: Floats, y: Floats) -> Floats:
-        return np.logaddexp(0.0, -y * margin)
+        return softplus(-y * margin)
 
     def slope(self, margin: Floats, y: Floats) -> Floats:
         return -y * _tail(y * margin)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sottovoce.core.arrays import Booleans, Floats, Numbers
 from sottovoce.core.check import Interval, require
 from sottovoce.core.vouched import derived, vouch
-from sottovoce.problems.losses.base import EPS, Loss
+from sottovoce.problems.losses.base import EPS, Loss, softplus
 
 
 @vouch
@@ -50,7 +50,7 @@ class Softmax(Loss):
         others = np.where(label, -np.inf, margin) - of_label[..., None]
         top = others.max(axis=-1)
         # log(1 + sum over the other classes), so that a tiny loss keeps its digits
-        return np.logaddexp(0.0, top + np.log(np.exp(others - top[..., None]).sum(axis=-1)))
+        return softplus(top + np.log(np.exp(others - top[..., None]).sum(axis=-1)))
 
     def slope(self, margin: Floats, y: Floats) -> Floats:
         return _softmax_slope(margin, self._is_label(y))
