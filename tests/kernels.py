@@ -21,6 +21,7 @@ LINEAR = Linear()  # of audits
 def gradients(loss: Loss, stored: str, features: int, batches: bool = False, quick: bool = False) -> Rows:
     rows = Rows(np.ones((2, features), stored), np.ones(2), [0, 2], loss, engine="kernel")
     rows.gradient(np.zeros((1, rows.dim)), keep=np.ones(2, bool) if batches else None, quick=quick)
+    rows.value(np.zeros((1, rows.dim)))
     return rows
 
 

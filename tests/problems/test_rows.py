@@ -1,5 +1,6 @@
 """The exact oracle: two engines against each other, plain loops, finite differences, closed forms and scikit-learn."""
 
+import math
 import subprocess
 import sys
 from fractions import Fraction
@@ -191,6 +192,34 @@ def test_a_client_never_notices_the_others(engine: str, sizes: list[int], featur
     w = rng.standard_normal((len(sizes), features))
     order = rng.permutation(len(sizes))[: rng.integers(1, len(sizes) + 1)]
     np.testing.assert_array_equal(rows.gradient(w[order], order), rows.gradient(w)[order])
+
+
+@each_engine
+@pytest.mark.parametrize("features", [1, 7])
+def test_clients_of_many_rows_are_added_up_each_for_itself(engine: str, features: int) -> None:
+    sizes = [600, 5000, 3, 600, 1500, 1100]  # up to ten parts, which are added up for several clients in one go
+    rng = np.random.default_rng(8)
+    X, y = rng.standard_normal((sum(sizes), features)), rng.choice([-1.0, 1.0], sum(sizes))
+    rows = Rows(X, y, np.cumsum([0, *sizes]), Logistic(), engine=engine)
+    w = rng.standard_normal((2, len(sizes), features))
+    together = rows.gradient(w)
+    for i in range(len(sizes)):
+        own = slice(rows.offsets[i], rows.offsets[i + 1])
+        alone = Rows(X[own], y[own], [0, sizes[i]], Logistic(), engine=engine)
+        np.testing.assert_array_equal(alone.gradient(w[:, [i]])[:, 0], together[:, i])
+        terms = Logistic().slope(X[own] @ w[1, i], y[own])[:, None] * X[own]
+        exact = [math.fsum(column) / sizes[i] for column in terms.T]
+        np.testing.assert_allclose(together[1, i], exact, rtol=0, atol=1e-14)
+
+
+@each_engine
+@pytest.mark.parametrize("features", [3, 70])
+def test_values_of_float32_rows_are_computed_in_float64(engine: str, features: int) -> None:
+    rng = np.random.default_rng(9)
+    X, y = 1e3 * rng.standard_normal((900, features)).astype(np.float32), rng.choice([-1.0, 1.0], 900)
+    w = rng.standard_normal((2, 2, features))
+    found, expected = (Rows(x, y, [0, 250, 900], Logistic(), engine=engine).value(w) for x in (X, X.astype(np.float64)))
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
 @each_engine
@@ -486,9 +515,10 @@ def test_a_changed_list_of_clients_is_noticed(engine: str) -> None:
     np.testing.assert_array_equal(rows.gradient(w, who), rows.gradient(w)[[3, 5]])
 
 
+@every_loss
 @each_engine
-def test_nobody_asked(engine: str) -> None:
-    rows = make(Softmax(4), engine)
+def test_nobody_asked(loss: Loss, engine: str) -> None:
+    rows = make(loss, engine)
     assert rows.gradient(points(rows, 1), []).shape == (0, rows.dim)
     assert rows.gradient(points(rows, 3, 1), [], keep=np.zeros(0, bool)).shape == (3, 0, rows.dim)
     assert rows.value(points(rows, 3, 1), []).shape == (3, 0)

@@ -281,6 +281,10 @@ def _several_margins(X, y, caps, parameter, norm, room, most, weights, w, keep, 
                     sums[run, place, c, k] *= weights[owner]
 
 
+def _given(scalar: Any, axes: int) -> types.Array:
+    return types.Array(scalar, axes, "C", readonly=True)
+
+
 @functools.cache
 def gradients(stored: str, terms: str, code: int, lanes: int, batches: bool) -> Kernel:
     """The pass over chunks for rows stored as "float64" or "float32", compiled when first asked for.
@@ -303,10 +307,7 @@ def gradients(stored: str, terms: str, code: int, lanes: int, batches: bool) -> 
     One explicit signature: inputs may be read-only (memory maps), and no further type is ever compiled.
     """
 
-    def given(scalar: Any, axes: int) -> types.Array:
-        return types.Array(scalar, axes, "C", readonly=True)
-
-    real, whole = types.float64, types.int64
+    real, whole, given = types.float64, types.int64, _given
     signature = types.void(
         *(given(getattr(types, stored), 2), given(real, 1), given(real, 1)),  # X, y, caps
         *(real, whole, real, whole),  # parameter, norm, room, most
@@ -318,6 +319,35 @@ def gradients(stored: str, terms: str, code: int, lanes: int, batches: bool) -> 
     code = LOGISTIC_32 if (code, terms) == (0, "float32") else code
     make = _chosen_rows if batches else _one_margin
     return compile_for(signature, make(code, terms, (0,) * lanes), fastmath={"contract"})  # `vectors` has the order
+
+
+def _margins(lanes: tuple[int, ...]) -> FunctionType:
+    def margins_of(X, w, chunks, most, margins, begin, end):
+        point, _, some, _, _ = _rooms(X.shape[1], most, lanes, np.float64)
+        for chunk in range(begin, end):
+            start, stop, to = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 3])
+            for low in range(start, stop, most):
+                high = min(low + most, stop)
+                for run in range(len(w)):
+                    spread(w[run, np.int64(chunks[chunk, 2]) if w.shape[1] > 1 else 0], point, lanes)
+                    for row in range(low, high, 4):
+                        dots(X, _four(row, high - 1), point, some, row - low, lanes)
+                    copy(some, 0, high - low, margins[run], to + low - start)
+
+    return margins_of
+
+
+@functools.cache
+def margins(stored: str, lanes: int) -> Kernel:
+    """The products of rows with their client's point, in float64: margins (runs, rows of these clients).
+
+    It computes those of some chunks. `w` (runs, clients or 1, width).
+    """
+    signature = types.void(
+        *(_given(getattr(types, stored), 2), _given(types.float64, 3), _given(types.uint32, 2), types.int64),
+        *(types.Array(types.float64, 2, "C"), types.int64, types.int64),  # margins, begin, end
+    )
+    return compile_for(signature, _margins((0,) * lanes), fastmath={"contract"})
 
 
 def rows_at_once(stored: str, width: int) -> int:

@@ -1,5 +1,6 @@
 """Clipped gradients of all clients, by NumPy or by the compiled kernel. The two agree up to rounding."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -11,7 +12,7 @@ from sottovoce.core.compiling import THREADS, Kernel
 from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
 
-SPARE = 2**24  # numbers in the kernel's partial sums beyond the answer itself; more runs than that go in turns
+SPARE = 2**24  # numbers in temporary arrays of the kernels; more runs than that go in turns
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,20 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
             sums = np.ascontiguousarray(sums[:, :n])
         answers.append(sums)
     return answers[0] if len(answers) == 1 else np.concatenate(answers)
+
+
+def margins_by_kernel(rows: StoredRows, active: ActiveClients, points: Floats) -> Iterator[Floats]:
+    """In each run the margins of these clients' rows, end to end, for a loss of one; `points` as in `by_numpy`."""
+    from sottovoce.problems import kernels
+
+    kernel, count = kernels.margins(rows.stored, kernels.lanes_of(rows.features)), int(active.bounds[-1])
+    at_once = max(1, SPARE // max(1, count))
+    for low in range(0, len(points), at_once):
+        some = points[low : low + at_once, :, 0]
+        margins = np.empty((len(some), count))
+        given = rows.X, some, active.plan.chunks, kernels.rows_at_once(rows.stored, rows.features), margins
+        THREADS.share(partial(kernel, *given), active.plan.tasks, margins.size * rows.dim)
+        yield from margins
 
 
 @cache

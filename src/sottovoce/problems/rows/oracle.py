@@ -9,6 +9,8 @@ A client's answer never depends on who else is asked, not even in the last bit, 
 one client on its own machine give the same numbers.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -18,9 +20,9 @@ from sottovoce.core.check import one_of, positive, require
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.rows import moments
-from sottovoce.problems.rows.active import ActiveClients, checked_keep
+from sottovoce.problems.rows.active import ActiveClients, Block, checked_keep
 from sottovoce.problems.rows.argmin import subproblems
-from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy, on_grid
+from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy, margins_by_kernel, on_grid
 from sottovoce.problems.rows.stored import Scale, StoredRows, in_float64
 
 KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
@@ -114,13 +116,23 @@ class Rows(StoredRows):
         active = self.active(clients)
         points = self._points(w, active)
         values = np.zeros((len(points), len(active.sizes)))
-        for block in active.blocks:
-            X, y = in_float64(self.X[block.rows]), self.y[block.rows]
-            for run, point in enumerate(points):
-                losses = self.loss.value(self.margins_at(X, point, block), y)
-                values[run, block.low : block.high] = np.add.reduceat(losses, block.bounds[:-1])
+        for run, block, of_rows in self._margins(active, points):
+            losses = self.loss.value(of_rows, self.y[block.rows])
+            values[run, block.low : block.high] = np.add.reduceat(losses, block.bounds[:-1])
         values *= self.weights[active.clients, 0]
         return values if np.ndim(w) == 3 else values[0]
+
+    def _margins(self, active: ActiveClients, points: Floats) -> Iterator[tuple[int, Block, Floats]]:
+        """The margins of each block's rows in each run."""
+        if self.engine == "kernel" and self.loss.outputs == 1 and len(active.sizes) > 0:
+            for run, whole in enumerate(margins_by_kernel(self, active, points)):
+                for block in active.blocks:
+                    yield run, block, whole[block.first : block.first + block.bounds[-1]]
+        else:
+            for block in active.blocks:
+                X = in_float64(self.X[block.rows])
+                for run, point in enumerate(points):
+                    yield run, block, self.margins_at(X, point, block)
 
     def argmin(
         self,
