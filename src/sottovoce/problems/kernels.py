@@ -21,6 +21,7 @@ from sottovoce.problems.vectors import BLOCK, add_rows, collect, copy, dots, spr
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
 MOST_ROWS = 256  # of a block (`vectors.BLOCK`): their labels and caps take room in the nearest cache too
 IN_VECTOR = 16  # slopes of the longest vector that a processor has
+EVERY, SECOND = (0,), (0, 0)  # which rows are fetched: see `vectors.dots`
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
 SOFTMAX = 1  # the code of the loss with several margins
 
@@ -111,7 +112,7 @@ def _take(X, y, caps, lanes, own, low, high, at):
     """Put margins, labels and caps of the rows low:high into their room, from the place `at` on."""
     point, _, slopes, labels, bounds = own
     for row in range(low, high, 4):
-        dots(X, _four(row, high - 1), point, slopes, at + row - low, lanes)
+        dots(X, _four(row, high - 1), point, slopes, at + row - low, lanes, SECOND)
     copy(y, low, high - low, labels, at)
     if len(caps):
         copy(caps, low, high - low, bounds, at)
@@ -251,7 +252,7 @@ def _chosen_rows(code: int, terms: str, lanes: tuple[int, ...]) -> FunctionType:
                         spread(sums[run, place, 0], total, lanes)
                     for row in range(low, min(low + step, stop)):
                         if kept[row + to_keep]:
-                            dots(X, (row,), point, slopes, 0, lanes)
+                            dots(X, (row,), point, slopes, 0, lanes, SECOND)
                             slope = kind(slope_of(code, parameter, kind(y[row]), slopes[0]))
                             slope = clamped(slope, kind(caps[row]), kind(0.0)) if len(caps) else slope
                             slopes[0] = slope
@@ -331,7 +332,7 @@ def _margins(lanes: tuple[int, ...]) -> FunctionType:
                 for run in range(len(w)):
                     spread(w[run, np.int64(chunks[chunk, 2]) if w.shape[1] > 1 else 0], point, lanes)
                     for row in range(low, high, 4):
-                        dots(X, _four(row, high - 1), point, some, row - low, lanes)
+                        dots(X, _four(row, high - 1), point, some, row - low, lanes, EVERY)
                     copy(some, 0, high - low, margins[run], to + low - start)
 
     return margins_of

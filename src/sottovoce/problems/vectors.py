@@ -203,11 +203,12 @@ def copy(typing_context, numbers, begin, count, room, at):
 
 
 @intrinsic
-def dots(typing_context, X, rows, point, room, at, lanes):
-    """dots(X, rows, point, room, at, lanes): the products of some rows of X with a point are put into room[at:].
+def dots(typing_context, X, rows, point, room, at, lanes, nth):
+    """dots(X, rows, point, room, at, lanes, nth): the products of some rows of X with a point are put into room[at:].
 
-    Meanwhile every second one of the rows that come later is fetched, and while these are added the others: so the
-    memory has no pauses. Short vectors are fetched while they are added alone, several at once.
+    Meanwhile every n-th one of the rows that come later is fetched, if `nth` is a tuple of n numbers. Of rows that will
+    be added too it is every second one, and while these are added the others are: so the memory has no pauses. Short
+    vectors are fetched while they are added alone, several at once.
     """
 
     def build(context, builder, signature, given):
@@ -220,7 +221,7 @@ def dots(typing_context, X, rows, point, room, at, lanes):
             factor = factors.load(at)
             for row, (total, start) in enumerate(zip(sums, starts, strict=True)):
                 place = builder.add(start, begin)
-                if table.long and row % 2 == 1:
+                if table.long and row % len(nth) == len(nth) - 1:
                     table.fetch(place, len(lanes), _AHEAD)
                 product = builder.fmul(table.load(place, factors.vector), factor, flags=_FUSED)
                 builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
@@ -230,7 +231,7 @@ def dots(typing_context, X, rows, point, room, at, lanes):
         _Numbers(context, builder, room, given[3], len(rows)).store(products, given[4])
         return context.get_dummy_value()
 
-    return types.void(X, rows, point, room, at, lanes), build
+    return types.void(X, rows, point, room, at, lanes, nth), build
 
 
 @intrinsic

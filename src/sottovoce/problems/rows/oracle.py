@@ -9,8 +9,6 @@ A client's answer never depends on who else is asked, not even in the last bit, 
 one client on its own machine give the same numbers.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -20,10 +18,10 @@ from sottovoce.core.check import one_of, positive, require
 from sottovoce.problems.losses import Loss
 from sottovoce.problems.losses.base import margins
 from sottovoce.problems.rows import moments
-from sottovoce.problems.rows.active import ActiveClients, Block, checked_keep
+from sottovoce.problems.rows.active import ActiveClients, checked_keep
 from sottovoce.problems.rows.argmin import subproblems
 from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy, margins_by_kernel, on_grid
-from sottovoce.problems.rows.stored import Scale, StoredRows, in_float64
+from sottovoce.problems.rows.stored import BLOCK, Scale, StoredRows, in_float64
 
 KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
 
@@ -116,23 +114,21 @@ class Rows(StoredRows):
         active = self.active(clients)
         points = self._points(w, active)
         values = np.zeros((len(points), len(active.sizes)))
-        for run, block, of_rows in self._margins(active, points):
-            losses = self.loss.value(of_rows, self.y[block.rows])
-            values[run, block.low : block.high] = np.add.reduceat(losses, block.bounds[:-1])
-        values *= self.weights[active.clients, 0]
-        return values if np.ndim(w) == 3 else values[0]
-
-    def _margins(self, active: ActiveClients, points: Floats) -> Iterator[tuple[int, Block, Floats]]:
-        """The margins of each block's rows in each run."""
         if self.engine == "kernel" and self.loss.outputs == 1 and len(active.sizes) > 0:
-            for run, whole in enumerate(margins_by_kernel(self, active, points)):
-                for block in active.blocks:
-                    yield run, block, whole[block.first : block.first + block.bounds[-1]]
+            y = self.y if active.contiguous else np.concatenate([self.y[block.rows] for block in active.blocks])
+            for run, losses in enumerate(margins_by_kernel(self, active, points)):
+                for low in range(0, len(y), BLOCK):
+                    some = slice(low, low + BLOCK)
+                    losses[some] = self.loss.value(losses[some], y[some])  # in place of the margins
+                values[run] = np.add.reduceat(losses, active.bounds[:-1])
         else:
             for block in active.blocks:
-                X = in_float64(self.X[block.rows])
+                X, y = in_float64(self.X[block.rows]), self.y[block.rows]
                 for run, point in enumerate(points):
-                    yield run, block, self.margins_at(X, point, block)
+                    losses = self.loss.value(self.margins_at(X, point, block), y)
+                    values[run, block.low : block.high] = np.add.reduceat(losses, block.bounds[:-1])
+        values *= self.weights[active.clients, 0]
+        return values if np.ndim(w) == 3 else values[0]
 
     def argmin(
         self,
