@@ -826,6 +826,48 @@ def test_memory_counts_and_refuses_as_the_accountant_says(charges: list[tuple[Ev
     np.testing.assert_allclose(ledger.epsilons(), np.reshape(expected, (2, 3)), rtol=1e-12)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_memory_knows_the_spread_of_what_was_spent(data: st.DataObject) -> None:
+    """After any number of answers of all clients, of some, of another kind, remembered, or taken from a checkpoint."""
+    shape, budget = data.draw(st.sampled_from([(3,), (2, 3)])), Budget(3.0, 1e-5)
+    ledger, saved = MemoryLedger(budget, shape), None
+    masks = st.lists(st.booleans(), min_size=3, max_size=3).map(lambda flags: np.broadcast_to(flags, shape))
+    steps = st.sampled_from(["all", "all", "mask", "some", "kind", "recall", "save", "restore"])
+    for step in data.draw(st.lists(steps)):
+        if step == "all":
+            for _ in range(data.draw(st.integers(1, 12))):
+                ledger.charge(GAUSSIAN)
+        elif step == "mask":
+            ledger.charge(GAUSSIAN, active=data.draw(masks))
+        elif step == "some":
+            ledger.charge(GAUSSIAN, clients=np.array([data.draw(st.integers(0, 2))]))
+        elif step == "kind":
+            ledger.charge(LAPLACE)
+        elif step == "recall":
+            ledger.recall(GAUSSIAN, data.draw(st.integers(0, 2)), data.draw(st.integers(1, 9)))
+        elif step == "save":
+            saved = ledger.state()
+        elif saved is not None:
+            ledger.restore(saved)
+        spent = [
+            accounting.epsilon(ledger.spent(client, run), budget.delta)
+            for run in range(shape[0] if len(shape) == 2 else 1)
+            for client in range(3)
+        ]
+        each = np.reshape(spent, shape)
+        numbers = each.max(axis=-1), np.median(each, axis=-1), each.min(axis=-1)
+        for found, expected in zip(ledger.spread(), numbers, strict=True):
+            np.testing.assert_array_equal(np.broadcast_to(found, shape[:-1]), expected)
+
+
+def test_nobody_can_change_who_can_afford_an_answer() -> None:
+    ledger = MemoryLedger(Budget(3.0, 1e-5), (2,))
+    ledger.afford(GAUSSIAN)  # the first computes how much is left; from the second on one array is handed out
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        ledger.afford(GAUSSIAN).flags.writeable = True
+
+
 @pytest.mark.parametrize("event", [LAPLACE, GAUSSIAN])
 def test_memory_and_file_agree_to_the_last_answer(path: Path, event: Event) -> None:
     budget = Budget(0.75, 0.0 if event is LAPLACE else 1e-5)

@@ -12,11 +12,13 @@ import sottovoce as sv
 from sottovoce.algorithms import DPSGD
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.participation import Everyone, KOfN
+from sottovoce.core.random import binding
 from sottovoce.core.random.streams import Purpose, Streams
 from sottovoce.experiment.local import LocalClients
 from sottovoce.experiment.task import Task
 from sottovoce.ledger.budget import Budget
 from sottovoce.ledger.memory import MemoryLedger
+from sottovoce.privacy import noise_key
 from sottovoce.privacy.events import Event
 from sottovoce.privacy.noise_key import NoiseKey, Occasion, SharedNoise, rows_digests
 from tests.cases import goal
@@ -60,6 +62,35 @@ def test_noise_that_is_added_is_that_of_the_answer(kind: str, count: int) -> Non
     for scale in (scales, 0.3, np.broadcast_to(scales, exact.shape)):
         expected = KEY.noise(kind, at, exact) * scale + exact
         np.testing.assert_array_equal(KEY.noisy(kind, scale, at, exact), expected)
+
+
+@pytest.mark.parametrize("count", [3, 2000])
+@pytest.mark.parametrize("runs", [None, 2])
+@pytest.mark.parametrize("scale", [2, np.int64(2), True, np.full((3, 1), 2), np.full((3, 1), 0.5, np.float32)])
+def test_a_scale_may_be_of_any_type(scale: Any, runs: int | None, count: int) -> None:
+    importlib.import_module("numba")
+    key, at = NoiseKey.of_task(Streams(3, runs), ROWS, "a task"), Occasion(WHO, WHO, 1, Purpose.NOISE)
+    exact, as_floats = np.ones((*key.streams.shape(3), count)), np.asarray(scale, np.float64)
+    np.testing.assert_array_equal(
+        key.noisy("gaussian", scale, at, exact, (np.broadcast_to(scale, (3, 1)),)),
+        key.noisy("gaussian", as_floats, at, exact, (np.broadcast_to(as_floats, (3, 1)),)),
+    )
+
+
+def test_hashes_that_are_kept_are_those_of_what_is_asked() -> None:
+    """Of one number for each client hashes are kept: each must be that of these numbers, seed and place alone."""
+    lists: list[list[float]] = [[0.5, 1, 2], [0.5, 1, 3], [-0.0, 1, 2], [0.0, 1, 2], [0.5], [0]]
+    columns = [np.array(numbers, np.float64)[:, None] for numbers in lists]
+    columns += [columns[0][None], np.array([[1], [2], [4]])]
+    found: set[bytes] = set()
+    for _ in range(2):  # the second time they are kept
+        for seed, place, column in itertools.product((0, 3, 2**70), (1, 2), columns):
+            hashed = noise_key._sums(column, seed, place)
+            expected = binding.sums(column, noise_key._factors(seed, 1, place))
+            np.testing.assert_array_equal(hashed, expected)
+            assert hashed.shape == (*column.shape[:-1], 2)
+            found.add(hashed.tobytes())
+    assert len(found) == 3 * 2 * (len(columns) - 1)  # one column stands there twice, once with an axis more
 
 
 @pytest.mark.parametrize("count", [3, 2000])

@@ -404,8 +404,9 @@ def test_the_slope_of_a_row_is_the_same_bits_wherever_it_stands(stored: str) -> 
 
 @pytest.mark.parametrize("stored", ["float64", "float32"])
 def test_how_many_rows_a_pass_takes_together_changes_no_bit(monkeypatch: pytest.MonkeyPatch, stored: str) -> None:
-    """Small clients are taken together, on which the answer of none of them must depend."""
+    """Rows of a large client are taken together, and so are small clients: no answer may depend on it."""
     from sottovoce.problems import kernels
+    from sottovoce.problems.rows import gradients
 
     features, rng = 70, np.random.default_rng(0)
     rows = Rows(
@@ -419,9 +420,11 @@ def test_how_many_rows_a_pass_takes_together_changes_no_bit(monkeypatch: pytest.
 
     found = []
     for together in (4, 16, 256):
-        monkeypatch.setattr(kernels, "BLOCK", together * features * rows.X.itemsize)
-        assert kernels.rows_at_once(stored, features) == together
+        monkeypatch.setattr(kernels, "rows_at_once", lambda stored, width, together=together: together)
+        monkeypatch.setattr(gradients, "_loop", gradients._loop.__wrapped__)  # which keeps what it was told first
         found.append(answers())
+        assert gradients._loop(stored, features, stored, 0, False)[1] == together
+        monkeypatch.undo()
     for others in found[1:]:
         for other, expected in zip(others, found[0], strict=True):
             np.testing.assert_array_equal(other, expected)

@@ -102,7 +102,7 @@ class Probe(Chosen):
         return self.choose(np.concatenate(ids)).astype(np.float64).reshape(self.runs or 1, len(clients), count)
 
     def noisy(
-        self, exact: np.ndarray, scale: np.ndarray, clients: np.ndarray, round_: int, purpose: Purpose,
+        self, exact: np.ndarray, scale: np.ndarray | float, clients: np.ndarray, round_: int, purpose: Purpose,
         question: int = 0, bound: Bound | None = None, in_place: bool = False,
     ) -> np.ndarray:  # fmt: skip
         return self.normal(clients, round_, purpose, exact.shape[-1], question) * scale + exact

@@ -78,7 +78,7 @@ def sum_over_clients(x: Floats) -> Floats:
 
 
 def every(mask: Booleans) -> bool:
-    """mask.all(), in a third of the time where there are few."""
+    """mask.all(), in a third of the time for a short mask."""
     return np.count_nonzero(mask) == mask.size
 
 

@@ -105,7 +105,7 @@ class ClientRounds:
     def digest(self) -> str:
         """Changes with anything that answers depend on: task, noise, engine, rows, and which of them are held out."""
         task, bound = replace(self.task, engine="auto"), self.federation.row_bound
-        parts = (task, getattr(self.door, "events", ()), getattr(self.exact, "engine", ""), bound)
+        parts = (task, getattr(self.door, "events", ()), getattr(self.exact, "arithmetic", ""), bound)
         split = "" if self.split is None else self.split.digest
         return hashlib.sha256(stable_text(parts).encode() + self.door.key.rows.tobytes() + split.encode()).hexdigest()
 

@@ -41,9 +41,8 @@ class MemoryLedger:
         self._events: list[Event] = []
         self._counts = np.zeros((0, *self.shape), np.int64)  # first axis: kind of event
         self._caps = self._counts.copy()
-        self._all = np.ones(self.shape, bool)
-        self._all.flags.writeable = False  # it is handed out
-        self._alike: int | None = 0  # so many answers every client gave, of one kind; None: not known
+        self._all = np.ndarray(self.shape, bool, b"\1" * math.prod(self.shape))  # nobody can change it
+        self._alike: int | None = 0  # how many answers each client gave, of all kinds; None: not all gave equally many
         self._least = 0  # so many more answers every client can afford, if there is one kind of event; 0: not known
 
     def charge(
@@ -229,7 +228,7 @@ class MemoryLedger:
 def _epsilons(event: Event, budget: Budget, block: int) -> tuple[float, ...]:
     """The epsilon after as many answers of one kind as the numbers of a block, at most that of the budget.
 
-    Eight in a row take as long as two between which all of a round's other work is done.
+    Eight that are computed at once take as long as two that are computed in different rounds.
     """
     counts = range(block * _BLOCK, (block + 1) * _BLOCK)
     return tuple(min(Standing(budget, {event: count}).epsilon(), budget.epsilon) for count in counts)

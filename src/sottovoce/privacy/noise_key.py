@@ -145,6 +145,7 @@ class SharedNoise(NoiseKey):
 
 def _sums(array: np.ndarray, seed: int, place: int) -> np.ndarray:
     """The hash of array number `place`, but for its last step: see `binding.sums`."""
+    array = np.asarray(array, np.float64)
     if array.shape[-1] == 1 and array.size <= _FEW:
         return _sums_of_few(array.tobytes(), array.shape, seed, place)
     return sums(array, _factors(seed, array.shape[-1], place))
@@ -152,7 +153,7 @@ def _sums(array: np.ndarray, seed: int, place: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _sums_of_few(numbers: bytes, shape: tuple[int, ...], seed: int, place: int) -> np.ndarray:
-    """The same for one number of each client, such as the scale of noise: it is mostly that of the last round."""
+    """The same for one number of each client. Such is the scale of noise, which is mostly the same in every round."""
     found = sums(np.frombuffer(numbers).reshape(shape), _factors(seed, 1, place))
     found.flags.writeable = False
     return found

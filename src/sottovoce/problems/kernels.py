@@ -301,9 +301,9 @@ def gradients(stored: str, terms: str, code: int, lanes: int, batches: bool) -> 
     (`privacy.sensitivity.sum_rounding`): 1 + 1.8e-11 for 400 rows.
 
     Shapes: `w` (runs, clients, outputs, width), `keep` (runs, rows of these clients), `sums` (runs, places, outputs,
-    width). An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty
-    `keep` keeps all. `caps` bound the slopes of the rows (`core.clipping.slope_caps`), none if it is empty; `norm`
-    (1 or 2) and `room` are for losses of several outputs.
+    width). An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty `keep` keeps all. `caps`
+    bound the slopes of the rows (`core.clipping.slope_caps`), none if it is empty; `norm` (1 or 2) and `room` are for
+    losses of several outputs. `most` rows are taken together (`rows_at_once`).
 
     One explicit signature: inputs may be read-only (memory maps), and no further type is ever compiled.
     """

@@ -6,8 +6,8 @@ with *room* for a row hold its numbers vector by vector. In the last vector, the
 before it has too are 0 in a point, and are not used in a sum. So every number counts once, nothing outside a row is
 read, and numbers are added in an order that depends on the length of a row alone, not on the machine.
 
-`lanes` is a tuple; its length, a power of two and at most that of a row, is the length of a vector. Rows and slopes
-come as tuples too, so that their number is known when a loop is compiled.
+`lanes` is a tuple; its length, a power of two and at most that of a row, is the length of a vector. Rows come as a
+tuple too, so that their number is known when a loop is compiled.
 """
 # Numba infers the types inside compiled functions. What is built here is LLVM's own code.
 # pyright: basic
@@ -41,7 +41,7 @@ class _Numbers:
         )
         self.vector = ir.VectorType(context.get_value_type(array_type.dtype), lanes)
         self.size = array_type.dtype.bitwidth // 8
-        self.long = lanes * self.size >= CACHE_LINE
+        self.fills_lines = lanes * self.size >= CACHE_LINE
 
     def _at(self, place):
         return self.builder.bitcast(self.builder.gep(self.data, [place]), self.vector.as_pointer())
@@ -109,7 +109,7 @@ def _once(builder, again, vector, otherwise):
 def _sums(builder, vectors):
     """The sums of one vector or of four, as a vector: the halves of each are added, then the halves of that, and so on.
 
-    Vectors are put together before, two by two: then an addition serves as many numbers as before.
+    Parts of two vectors stand in one before each addition, so that all of its numbers are used.
     """
     left = vectors[0].type.count  # numbers of each sum
     while left > 1:
@@ -206,9 +206,9 @@ def copy(typing_context, numbers, begin, count, room, at):
 def dots(typing_context, X, rows, point, room, at, lanes, nth):
     """dots(X, rows, point, room, at, lanes, nth): the products of some rows of X with a point are put into room[at:].
 
-    Meanwhile every n-th one of the rows that come later is fetched, if `nth` is a tuple of n numbers. Of rows that will
-    be added too it is every second one, and while these are added the others are: so the memory has no pauses. Short
-    vectors are fetched while they are added alone, several at once.
+    Meanwhile every n-th one of the rows that come later is fetched, if `nth` is a tuple of n numbers. Where slope x row
+    is added afterwards, n is 2 and `add_rows` fetches the rest: so the memory has no pauses. Vectors shorter than a
+    line of the cache are fetched by `add_rows` only, several at once.
     """
 
     def build(context, builder, signature, given):
@@ -221,7 +221,7 @@ def dots(typing_context, X, rows, point, room, at, lanes, nth):
             factor = factors.load(at)
             for row, (total, start) in enumerate(zip(sums, starts, strict=True)):
                 place = builder.add(start, begin)
-                if table.long and row % len(nth) == len(nth) - 1:
+                if table.fills_lines and row % len(nth) == len(nth) - 1:
                     table.fetch(place, len(lanes), _AHEAD)
                 product = builder.fmul(table.load(place, factors.vector), factor, flags=_FUSED)
                 builder.store(builder.fadd(builder.load(total), product, flags=_FUSED), total)
@@ -251,13 +251,13 @@ def add_rows(typing_context, X, rows, slopes, at, room, lanes):
         factors = [_picked(builder, loaded, None, [row] * len(lanes)) for row in range(len(rows))]
 
         def add(at, begin, again) -> None:
-            if not table.long and len(rows) > 1:  # no line twice, as these rows lie one behind the other
+            if not table.fills_lines and len(rows) > 1:  # no line twice, as these rows lie one behind the other
                 later = builder.add(starts[0], builder.mul(begin, _WHOLE(len(rows))))
                 table.fetch(later, len(rows) * len(lanes), _AHEAD)
             products = ir.Constant(kind, None)
             for row, (factor, start) in enumerate(zip(factors, starts, strict=True)):
                 place = builder.add(start, begin)
-                if table.long and len(rows) > 1 and row % 2 == 0:
+                if table.fills_lines and len(rows) > 1 and row % 2 == 0:
                     table.fetch(place, len(lanes), _AHEAD)
                 product = builder.fmul(table.load(place, kind), factor, flags=_FUSED)
                 products = builder.fadd(products, product, flags=_FUSED)

@@ -16,7 +16,7 @@ _LAST_32 = np.uint64(32)
 
 
 class Factors(NamedTuple):
-    """The secret factors of one array, two of each."""
+    """The secret factors of one array, in two sets."""
 
     table: Words  # (2, words + 1): all of them, for compiled loops
     first: Words  # (2,): f_0

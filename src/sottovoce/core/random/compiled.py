@@ -87,7 +87,7 @@ def _philox(c0, c1, c2, c3, k0, k1):
     """`philox.philox` of one counter."""
     _long_vectors()
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-    c0, c3, k0, k1 = c0 & low, c3 & low, k0 & low, k1 & low  # no change, but short products do
+    c0, c3, k0, k1 = c0 & low, c3 & low, k0 & low, k1 & low  # they are short; now LLVM knows, and takes short products
     for _ in range(10):
         p0, p1 = np.uint64(M0) * c0, np.uint64(M1) * c2
         c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ k0, p1 & low, (p0 >> half) ^ c3 ^ k1, p0 & low

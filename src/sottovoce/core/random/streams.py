@@ -20,7 +20,7 @@ from functools import cache, cached_property, lru_cache, partial
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import AnyArray, Floats, Integers, Words
+from sottovoce.core.arrays import AnyArray, Floats, Integers, Numbers, Words
 from sottovoce.core.compiling import THREADS, Kernel, compiled_pays
 from sottovoce.core.random.binding import Bound, Factors
 from sottovoce.core.random.normal import normal
@@ -176,7 +176,7 @@ class Streams:
         return normal(self.bits(clients, round_, purpose, count, question, about))
 
     def noisy(
-        self, exact: Floats, scale: Floats, clients: AnyArray, round_: int, purpose: Purpose, question: int = 0,
+        self, exact: Floats, scale: Numbers, clients: AnyArray, round_: int, purpose: Purpose, question: int = 0,
         bound: Bound | None = None, in_place: bool = False,
     ) -> Floats:  # fmt: skip
         """`exact` (runs?, clients, count) plus `scale` times a normal number for each.
@@ -185,7 +185,7 @@ class Streams:
 
         One loop over the answer, where NumPy makes many. `in_place`: the memory of `exact` may be used for the sums.
         """
-        shape, count = self.shape(len(clients)), exact.shape[-1]
+        shape, count, scale = self.shape(len(clients)), exact.shape[-1], np.asarray(scale, np.float64)
         whole = exact if exact.shape[:-1] == shape else np.broadcast_to(exact, (*shape, count))
         whole = np.ascontiguousarray(whole) if in_place and whole is exact else np.array(whole, order="C")
         scale = np.ascontiguousarray(scale if scale.shape == (*shape, 1) else np.broadcast_to(scale, (*shape, 1)))

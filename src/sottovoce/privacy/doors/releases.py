@@ -1,7 +1,8 @@
 """The exit of a door: what an algorithm releases in a round, and the upload that is made of it."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,19 +70,11 @@ class SealedZeros(Sealed):
         return np.broadcast_to(np.frombuffer(self._bytes, dtype=self._dtype).reshape(()), self._shape)
 
 
-class quietly:
+@contextmanager
+def quietly() -> Generator[None]:
     """No warning of what is computed inside: it would depend on private numbers."""
-
-    def __init__(self) -> None:
-        self._numbers, self._others = np.errstate(all="ignore"), warnings.catch_warnings(action="ignore")
-
-    def __enter__(self) -> None:
-        self._numbers.__enter__()
-        self._others.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._others.__exit__(*error)
-        self._numbers.__exit__(*error)
+    with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
+        yield
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
     if n == 0:
         return np.empty(shape)
     plan, weights = active.plan, of_clients(rows.weights, active.clients).reshape(-1)
-    kernel, most = _compiled(rows.stored, rows.features, bound.terms, loss.code, len(keep) > 0)
+    kernel, most = _loop(rows.stored, rows.features, bound.terms, loss.code, len(keep) > 0)
     at_once = max(1, SPARE // max(1, (plan.places - n) * rows.dim))
     answers: list[Floats] = []
     for low in range(0, runs, at_once):
@@ -93,7 +93,7 @@ def margins_by_kernel(rows: StoredRows, active: ActiveClients, points: Floats) -
 
 
 @cache
-def _compiled(stored: str, features: int, terms: str, code: int, batches: bool) -> tuple[Kernel, int]:
+def _loop(stored: str, features: int, terms: str, code: int, batches: bool) -> tuple[Kernel, int]:
     """The loop over rows of this kind, and how many it takes together.
 
     Kept: an import statement in each round takes as long as ten calls.

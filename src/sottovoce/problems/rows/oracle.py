@@ -64,7 +64,9 @@ class Rows(StoredRows):
     def arithmetic(self) -> str:
         if self.engine != "kernel":
             return self.engine
-        return "kernel, whole vectors" + (", float32 slopes" if self.stored == "float32" else "")
+        if self.stored == "float64":
+            return "kernel, whole vectors"
+        return "kernel, whole vectors, float32 slopes" + (", fused" if self.features in (2, 3) else "")
 
     def __repr__(self) -> str:
         rows, features = self.X.shape
