@@ -5,6 +5,7 @@ The loop draws no noise and counts nothing. What ours does once is left out: its
 """
 
 import importlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,8 +29,13 @@ TARGETS = {
     "many, CPU": 20.0,
     "many, wall": 30.0,
 }
-PROVEN = sv.Proven(epsilon=10.0, delta=1e-5, clip=1.0)
 Timer = Callable[[], float]
+_BUDGETS = itertools.count()
+
+
+def proven() -> sv.Proven:
+    """A budget that no run had before: else accounting would remember the epsilons of the last run."""
+    return sv.Proven(epsilon=10.0 + 1e-9 * next(_BUDGETS), delta=1e-5, clip=1.0)
 
 
 def run(quick: bool = False, turns: int = 21) -> dict[str, Any]:
@@ -83,7 +89,7 @@ def _a_round(federation: sv.Federation, problem: ModuleType, steps: int, rounds:
     at: list[float] = []
     sv.train(
         FedAvg(step=problem.STEP, local_steps=steps), federation, sv.Objective(sv.Logistic(), sv.L2(problem.LAM)),
-        rounds=rounds + WARM_UP, privacy=PROVEN, seed=0, measure_training=False,
+        rounds=rounds + WARM_UP, privacy=proven(), seed=0, measure_training=False,
         after_round=lambda checkpoint: at.append(timer()),
     )  # fmt: skip
     return (at[-1] - at[WARM_UP - 1]) / rounds
