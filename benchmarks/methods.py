@@ -106,10 +106,10 @@ def train(turns: int) -> dict[str, Any]:
 
     Beside as many passes in a row as a run makes; and beside one alone, which finds other work's data in the caches.
     """
-    federation = round_cost.data()
     short, long = 5, 25
     numbers = {}
-    for name, steps in (("one step", 1), ("five steps", 5)):
+    for name, steps, each in (("one step", 1, 400), ("five steps", 5, 400), ("one step, 2000 rows a client", 1, 2000)):
+        federation = round_cost.data(rows=each)
         rows = assemble(
             FedAvg(), federation, NOTHING, sv.NoPrivacy(), Everyone(), long, Streams(0), None, "kernel"
         ).exact
@@ -118,7 +118,9 @@ def train(turns: int) -> dict[str, Any]:
             for _ in range(count):
                 rows.gradient(round_cost.POINT, clip=1.0)
 
-        def play(mode: str, history: str, count: int, steps: int = steps) -> None:
+        def play(
+            mode: str, history: str, count: int, steps: int = steps, federation: sv.Federation = federation
+        ) -> None:
             sv.train(
                 FedAvg(local_steps=steps), federation, NOTHING, rounds=count, seed=0, engine="kernel",
                 privacy=loop.proven() if mode == "proven" else sv.NoPrivacy(), measure_training=history == "objective",

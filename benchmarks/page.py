@@ -148,16 +148,16 @@ def _methods(numbers: Numbers) -> Iterator[str]:
             added = [one[f"{mode}, released"][beside] for mode in ("none", "proven")]
             recorded = [one[f"{mode}, objective"][beside]["ratio"] for mode in ("none", "proven")]
             shown = [_most(each["ratio"], 0.15, "{:.0%}") + _within(each, "{:.0%}") for each in added]
-            rows.append((f"{name}, {words}", *shown, *map("{:.0%}".format, recorded)))
+            rows.append((f"{name}; {words}", *shown, *map("{:.0%}".format, recorded)))
     yield from _table(*rows)
     one = numbers["train"]["one step"]
     plain, noisy = (one[f"{mode}, released"]["ms"] for mode in ("none", "proven"))
     yield (
         f"Beside passes of {one['passes ms']:.2f} ms that is {plain:.2f} ms a round without privacy, and {noisy:.2f} "
-        "ms with it: normal numbers, hashes, ledger, epsilon and some hundred calls of Python, which take as long "
-        "however quick a pass is. The rows are as large as the shared cache here, so between two rounds all else "
-        "leaves it and takes twice as long. Recording the objective is one more look at all rows, which a deployment "
-        "does not have.\n"
+        "ms with it: normal numbers, hashes, ledger, epsilon and some hundred calls of Python. It hardly grows with "
+        "the rows of a client, so the quicker a pass is, the larger is its share; and it takes about twice as long "
+        "where rows push all else out of the caches. Recording the objective is one more look at all rows, which a "
+        "deployment does not have.\n"
     )
     million = numbers["million"]
     yield f"{million['clients']:,} clients of 10 rows, d = 20, DP-ADMM with proven noise, one process (target: 3 GB).\n"
