@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import __main__ as bench
-from benchmarks import clock
+from benchmarks import clock, page
 from benchmarks.peers import environments, section
 
 
@@ -57,3 +57,8 @@ def test_of_the_peers_only_those_that_are_left_are_announced(
     assert "loop 2" in first
     assert "peers 10" in first
     assert ": appfl, decent-bench, fedjax, flower, fluke, jax, pfl; all" in second
+
+
+def test_the_page_of_speed_is_that_of_the_numbers_that_are_kept(tmp_path: Path) -> None:
+    page.write(tmp_path)
+    assert (tmp_path / "speed.md").read_text() == (page.DOCS / "speed.md").read_text()

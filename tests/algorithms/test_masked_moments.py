@@ -279,6 +279,16 @@ def test_it_is_charged_before_it_is_answered_and_once() -> None:
     assert seen == ["exact", "charge", "given"]
 
 
+def test_an_unknown_sampler_is_refused_before_products_are_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products are on a grid whatever the noise; here it is seeded."""
+    place: Any = assemble(MaskedMoments(), data(), goal(), PROVEN, Everyone(), 1, Streams(0))
+    oracle, _ = place.door.open(np.arange(3), np.ones(3, dtype=bool), 1)
+    monkeypatch.setenv("SOTTOVOCE_SAMPLER", "numpy")
+    with pytest.raises(InvalidInput, match="SOTTOVOCE_SAMPLER: unknown sampler 'numpy'"):
+        oracle.products(place.task.algorithm.kappa)
+    assert not any(place.ledger.spent(owner) for owner in range(3))
+
+
 # --------------------------------------------------------------------------------------------- what is promised
 
 

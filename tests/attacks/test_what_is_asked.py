@@ -19,6 +19,7 @@ from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.train import train
 from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy.noise_key import NoiseKey
+from sottovoce.problems.rows import Rows
 from tests.cases import COLUMN_UNITS, goal, small, small_columns
 from tests.local import assemble
 
@@ -143,3 +144,16 @@ def test_a_checkpoint_goes_on_with_its_own_task_only(change: dict[str, Any]) -> 
     assert np.array_equal(play(run, resume=kept[1]).model, whole.model)
     with pytest.raises(InvalidInput, match="another task, engine, rows or held-out records"):
         play(run | change, resume=kept[1])
+
+
+def test_a_checkpoint_goes_on_with_its_own_arithmetic_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+
+    def play(**more: Any) -> None:
+        train(DPSGD(), small(), goal(), privacy=TIGHT, rounds=4, seed=3, engine="kernel", **more)
+
+    play(after_round=kept.append)
+    play(resume=kept[1])
+    monkeypatch.setattr(Rows, "arithmetic", "kernel, in another order")
+    with pytest.raises(InvalidInput, match="another task, engine, rows or held-out records"):
+        play(resume=kept[1])

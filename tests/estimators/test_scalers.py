@@ -168,6 +168,19 @@ def test_two_answers_cost_the_budget_at_every_owner() -> None:
     assert [sum(ledger.spent(client).values()) for client in range(3)] == [2, 2, 2]
 
 
+def test_ranges_of_an_unknown_sampler_are_refused_before_anything_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, groups, ledger = (
+        RNG.normal(size=(30_000, 2)),
+        RNG.integers(0, 3, size=30_000),
+        MemoryLedger(Budget(1, 1e-5), (3,)),
+    )
+    federation = sv.Federation.from_arrays(X, np.zeros(len(X)), groups)
+    monkeypatch.setenv("SOTTOVOCE_SAMPLER", "numpy")
+    with pytest.raises(InvalidInput, match="unknown sampler"):
+        sv.PrivateScaler(0.5).ask(federation, sv.Proven(1, 1e-5, 1, noise="secure"), ledger, 0)
+    assert not any(ledger.spent(client) for client in range(3))
+
+
 def test_ranges_are_made_of_the_answers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replay: other data, the same answers, the same ranges; and the second question is about the first answer."""
     X, groups = RNG.normal(size=(30_000, 2)) * [1, 100], RNG.integers(0, 3, size=30_000)

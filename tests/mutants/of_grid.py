@@ -35,6 +35,15 @@ MUTANTS = (
         blind=_TOO_RARE,
     ),
     Mutant(
+        "sampler-looked-up-late",
+        "A sampler that nobody knows is refused after an answer was charged.",
+        "privacy/doors/proven.py",
+        "discrete_noise.sampler()",
+        "pass",
+        near("privacy/test_grid_noise", "sampler"),
+        blind="it draws with the sampler that there is",
+    ),
+    Mutant(
         "sampler-half-scale",
         "Discrete noise has half of the scale that is charged.",
         _NOISE,

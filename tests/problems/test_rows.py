@@ -223,12 +223,13 @@ def test_values_of_float32_rows_are_computed_in_float64(engine: str, features: i
 
 
 @each_engine
-def test_blocks_do_not_show(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loss = Softmax(4)
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(4)])
+def test_blocks_do_not_show(loss: Loss, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = make(loss, engine)
     w = points(whole, 4, len(SIZES))
     expected, value = whole.gradient(w, clip=1.0), whole.value(w)
     monkeypatch.setattr("sottovoce.problems.rows.stored.BLOCK", 100)
+    monkeypatch.setattr("sottovoce.problems.rows.oracle.BLOCK", 7)
     monkeypatch.setattr("sottovoce.problems.rows.gradients.SPARE", 100)
     pieces = make(loss, engine)
     np.testing.assert_array_equal(pieces.gradient(w, clip=1.0), expected)

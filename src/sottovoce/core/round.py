@@ -136,7 +136,7 @@ def train(
     seed = None if streams.drawn else streams.seed
     now = replace(resume, history=resume.history.first(resume.recorded), seed=seed)
     del resume  # the first states of all clients may be large, and are not needed again
-    numbers = 0 if runs == 1 else np.arange(runs)
+    run_numbers = 0 if runs == 1 else np.arange(runs)
     masks = _rounds(participation, transport.n, streams, now.k, rounds)
     stopped = _why_stop(algorithm, now.server, now.k, rounds)
     while not stopped and now.k < rounds:
@@ -151,16 +151,16 @@ def train(
         if exchange is None:
             stopped = f"after round {now.k}: every client's budget is spent"
             break
-        answered, server, asked = exchange.answered, now.server, np.count_nonzero(active)
-        count = asked if answered is active else np.count_nonzero(answered)
-        if count:
+        answered, server, asked = exchange.answered, now.server, int(np.count_nonzero(active))
+        answers = asked if answered is active else int(np.count_nonzero(answered))
+        if answers:
             server_side = server_side if answered is active else hub(k, draw, answered[..., None])
             server = algorithm.server(server, exchange.up, server_side)
-        spent = _spent(now, _sent(count / runs, exchange.up), _sent(asked / runs, down), begun)
+        spent = _spent(now, _sent(answers / runs, exchange.up), _sent(asked / runs, down), begun)
         stopped = _why_stop(algorithm, server, k, rounds)
         if k % record_every == 0 or k == rounds or stopped:
-            each = count if runs == 1 else answered.sum(axis=-1)
-            row = {"run": numbers, "round": k, "answered": each, **spent}
+            of_runs = answers if runs == 1 else answered.sum(axis=-1)
+            row = {"run": run_numbers, "round": k, "answered": of_runs, **spent}
             now.history.add(runs, **row, **transport.measure(algorithm.model(server)))
         kept = transport.snapshot() if after_round else {}  # nobody else sees it
         now = Checkpoint(k, server, kept, now.history, len(now.history), **spent, seed=seed)

@@ -42,7 +42,7 @@ class MemoryLedger:
         self._counts = np.zeros((0, *self.shape), np.int64)  # first axis: kind of event
         self._caps = self._counts.copy()
         self._all = np.ndarray(self.shape, bool, b"\1" * math.prod(self.shape))  # nobody can change it
-        self._alike: int | None = 0  # how many answers each client gave, of all kinds; None: not all gave equally many
+        self._alike: int | None = 0  # how many answers each client gave, of all kinds; None: not known, or unequal
         self._least = 0  # so many more answers every client can afford, if there is one kind of event; 0: not known
 
     def charge(
@@ -115,7 +115,7 @@ class MemoryLedger:
         return distinct, tuple(tuple(clients.tolist()) for clients in which.reshape(-1, self.shape[-1]))
 
     def spread(self) -> Spread:
-        """The largest, the median and the smallest of `epsilons(roughly=True)`, for each run, or for all of them."""
+        """The largest, the median and the smallest of `epsilons(roughly=True)`: of each run, or one for all runs."""
         if self._alike and len(self._events) == 1 and self._events[0].sampling == "full":  # the cheapest case
             block, place = divmod(self._alike, _BLOCK)
             alike = _epsilons(self._events[0], self.budget, block)[place]

@@ -97,6 +97,8 @@ def find_ranges(
 
     Refuses before anything is asked if the noise would be larger than the counts: sizes and noise are public.
     """
+    if key is None:
+        discrete_noise.sampler()  # refuses a name that it does not know
     clients, features = len(offsets) - 1, X.shape[1]
     spread = math.sqrt(2) if event.mechanism == "laplace" else 1.0  # deviation of noise of scale 1
     believed = _STANDS_OUT[event.mechanism] * spread * math.sqrt(clients) * noise_scale(event, features)

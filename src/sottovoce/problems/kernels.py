@@ -31,7 +31,7 @@ class Plan(NamedTuple):
 
     chunks: np.ndarray  # (chunks, 5): first row, end row, client's place, first place in `keep`, place of the sum
     tasks: list[int]  # chunks tasks[t]:tasks[t+1] are one unit of work for a thread
-    folds: list[tuple[np.ndarray, np.ndarray]]  # clients with equally many later chunks; the places of those
+    folds: list[tuple[np.ndarray, np.ndarray]]  # clients of equally many chunks; places of the later ones
     places: int  # how many sums there are: one for each client, then one for each later chunk
 
     @np.errstate(over="ignore", invalid="ignore")  # compiled loops do not warn either
@@ -325,12 +325,16 @@ def gradients(stored: str, terms: str, code: int, lanes: int, batches: bool) -> 
 def _margins(lanes: tuple[int, ...]) -> FunctionType:
     def margins_of(X, w, chunks, most, margins, begin, end):
         point, _, some, _, _ = _rooms(X.shape[1], most, lanes, np.float64)
+        one_point = len(w) == 1 and w.shape[1] == 1
+        if one_point:
+            spread(w[0, 0], point, lanes)
         for chunk in range(begin, end):
             start, stop, to = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 3])
             for low in range(start, stop, most):
                 high = min(low + most, stop)
                 for run in range(len(w)):
-                    spread(w[run, np.int64(chunks[chunk, 2]) if w.shape[1] > 1 else 0], point, lanes)
+                    if not one_point:
+                        spread(w[run, np.int64(chunks[chunk, 2]) if w.shape[1] > 1 else 0], point, lanes)
                     for row in range(low, high, 4):
                         dots(X, _four(row, high - 1), point, some, row - low, lanes, EVERY)
                     copy(some, 0, high - low, margins[run], to + low - start)
@@ -342,7 +346,7 @@ def _margins(lanes: tuple[int, ...]) -> FunctionType:
 def margins(stored: str, lanes: int) -> Kernel:
     """The products of rows with their client's point, in float64: margins (runs, rows of these clients).
 
-    It computes those of some chunks. `w` (runs, clients or 1, width).
+    It computes those of the chunks begin:end of a `Plan`. `w` (runs, clients or 1, width).
     """
     signature = types.void(
         *(_given(getattr(types, stored), 2), _given(types.float64, 3), _given(types.uint32, 2), types.int64),

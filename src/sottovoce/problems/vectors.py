@@ -69,6 +69,12 @@ class _Numbers:
             line = self.builder.gep(self.data, [self.builder.add(place, _WHOLE(later // self.size))])
             self.builder.call(fetch, [self.builder.bitcast(line, byte), *how])
 
+    def fetch_short(self, starts, begin) -> None:
+        """The same where a vector is shorter than a line: of the rows after those that begin here, so no line twice."""
+        if not self.fills_lines:
+            later = self.builder.add(starts[0], self.builder.mul(begin, _WHOLE(len(starts))))
+            self.fetch(later, len(starts) * self.vector.count, _AHEAD)
+
 
 def _cast(builder, vector, kind):
     if vector.type.element == kind.element:
@@ -207,8 +213,8 @@ def dots(typing_context, X, rows, point, room, at, lanes, nth):
     """dots(X, rows, point, room, at, lanes, nth): the products of some rows of X with a point are put into room[at:].
 
     Meanwhile every n-th one of the rows that come later is fetched, if `nth` is a tuple of n numbers. Where slope x row
-    is added afterwards, n is 2 and `add_rows` fetches the rest: so the memory has no pauses. Vectors shorter than a
-    line of the cache are fetched by `add_rows` only, several at once.
+    is added afterwards, n is 2 and `add_rows` fetches the rest: so the memory has no pauses. Where vectors are shorter
+    than a line of the cache, it fetches all.
     """
 
     def build(context, builder, signature, given):
@@ -219,6 +225,8 @@ def dots(typing_context, X, rows, point, room, at, lanes, nth):
 
         def multiply(at, begin, again) -> None:
             factor = factors.load(at)
+            if len(nth) == 1:
+                table.fetch_short(starts, begin)
             for row, (total, start) in enumerate(zip(sums, starts, strict=True)):
                 place = builder.add(start, begin)
                 if table.fills_lines and row % len(nth) == len(nth) - 1:
@@ -251,9 +259,8 @@ def add_rows(typing_context, X, rows, slopes, at, room, lanes):
         factors = [_picked(builder, loaded, None, [row] * len(lanes)) for row in range(len(rows))]
 
         def add(at, begin, again) -> None:
-            if not table.fills_lines and len(rows) > 1:  # no line twice, as these rows lie one behind the other
-                later = builder.add(starts[0], builder.mul(begin, _WHOLE(len(rows))))
-                table.fetch(later, len(rows) * len(lanes), _AHEAD)
+            if len(rows) > 1:
+                table.fetch_short(starts, begin)
             products = ir.Constant(kind, None)
             for row, (factor, start) in enumerate(zip(factors, starts, strict=True)):
                 place = builder.add(start, begin)

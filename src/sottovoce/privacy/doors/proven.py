@@ -76,8 +76,7 @@ class ProvenDoor(Door):
 
     def must_afford(self, question: Question) -> Costs:
         """Refuse, before anything is computed, what the budget does not hold, or noise that cannot be drawn."""
-        if self.privacy.on_grid:
-            discrete_noise.sampler()
+        discrete_noise.sampler()
         kinds = self.charged(question.local, question.part)
         costs = [(event, _those(question.local, places), _those(question.active, places)) for event, places in kinds]
         for event, clients, active in costs:

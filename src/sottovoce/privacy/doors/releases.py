@@ -50,8 +50,8 @@ class Sealed:
 
     def __init__(self, array: np.ndarray) -> None:
         array = np.asarray(array)
-        array = array if array.dtype == np.uint64 else array.astype(np.float64, copy=False)
-        self._bytes, self._shape, self._dtype = array.tobytes(), array.shape, array.dtype
+        self._dtype = np.uint64 if array.dtype == np.uint64 else np.float64
+        self._bytes, self._shape = array.astype(self._dtype, copy=False).tobytes(), array.shape
         self.given = self.again()
 
     def again(self) -> np.ndarray:

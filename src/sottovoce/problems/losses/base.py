@@ -13,7 +13,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def softplus(t: Floats) -> Floats:
-    """log(1 + e^t), with all its digits where it is tiny. `np.logaddexp` takes ten times as long.
+    """log(1 + e^t), with all its digits where it is tiny. For many numbers `np.logaddexp` takes far longer.
 
     Examples
     --------

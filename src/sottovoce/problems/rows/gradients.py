@@ -12,7 +12,7 @@ from sottovoce.core.compiling import THREADS, Kernel
 from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
 
-SPARE = 2**24  # numbers in temporary arrays of the kernels; more runs than that go in turns
+SPARE = 2**24  # numbers in one temporary array of the kernels; more runs than that go in turns
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ class Rows(StoredRows):
     Attributes
     ----------
     arithmetic
-        Names the engine and the formulas it rounds by: two that differ here may differ in the last bits.
+        Names the engine and the formulas it rounds by: gradients of two that differ here may differ in the last bits.
+        What a solver finds, an arg-min, depends on SciPy and on values of the loss too, which are not named.
     """
 
     def __init__(
