@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from sottovoce.core import check
 from sottovoce.privacy.accounting.composition import PURE, Composition, Items, Spent, compose, is_sampled, squared_mu
 from sottovoce.privacy.accounting.gaussian import gaussian_epsilon
 from sottovoce.privacy.accounting.losses import losses_epsilon
@@ -35,7 +36,11 @@ def accountant_name(spent: Spent, delta: float | None = None) -> str:
 
 def table(event: Event, delta: float, rounds: Sequence[int]) -> list[tuple[int, float]]:
     """(number of answers, epsilon) for each entry of `rounds`."""
-    return [(n, epsilon({event: n}, delta)) for n in rounds]
+    for n in rounds:
+        check.whole("table", 0, rounds=n)
+    one = compose("table", {event: 1}, delta)  # other rules hold for any number of such answers
+    (plain, _), slack = one.items[0], one.slack
+    return [(n, cost(Composition(((plain, n),) if n else (), n * slack), delta)) for n in rounds]
 
 
 def cost(composition: Composition, delta: float, cheaply: bool = False) -> float:

@@ -11,6 +11,7 @@ from sottovoce.privacy.accounting.search import last_good, last_good_from
 
 _Function = Callable[[float | np.ndarray], np.ndarray]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
+_PLACES = (_NODES + 1) / 2  # in (0, 1)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -28,19 +29,19 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if math.erf(mu / math.sqrt(8)) <= delta:  # 2 Phi(mu/2) - 1, the delta of epsilon 0
         return 0.0
     # In x = epsilon/mu - mu/2 the curve has one scale for every mu: delta is at most Phi(-x) <= exp(-x²/2).
-    x = _beyond(math.sqrt(-2 * goal), goal)
-    # delta is log-concave in epsilon: the mean of (1 - exp(epsilon - loss))+, which is log-concave, over a normal loss.
-    # So Newton's method for log delta = log(delta) stays on the safe side, where it starts, except for rounding.
-    good, tolerance = x, 2**-51 * x
-    while (log_delta := _log_delta(mu, x)) <= goal:
-        good, step = x, (log_delta - goal) / _log_delta_slope(mu, x, log_delta)
-        if step <= tolerance:
-            break
+    safe = math.sqrt(-2 * goal)
+    x, step = _beyond(safe, goal), safe
+    # Halley's method for log delta = log(delta): a step leaves about the cube of an error, so few are needed.
+    while abs(step) > 1e-6 * safe:
+        log_delta = _log_delta(mu, x)
+        slope, bend = _log_delta_slope(mu, x, log_delta)
+        newton = (log_delta - goal) / slope
+        step = newton / (1 - newton * bend / 2)
         x -= step
-    else:
-        near = x + 8 * tolerance  # mostly the last step ended a rounding error too far
-        near = near if near < good and _log_delta(mu, near) <= goal else good
-        good = near if near < good else last_good(lambda x: _log_delta(mu, x) - goal, good, x, tolerance)
+    tolerance = 2**-51 * safe
+    good = x + 8 * tolerance  # on the safe side, except where rounding is larger than that
+    if _log_delta(mu, good) > goal:
+        good = last_good(lambda x: _log_delta(mu, x) - goal, safe, x, tolerance)
     return max(0.0, mu * (good + mu / 2))
 
 
@@ -93,17 +94,21 @@ def _log_delta(mu: float, x: float) -> float:
     erfcx, ndtr = _special()
     log_phi = -x * x / 2 - 0.5 * math.log(2 * math.pi)
     if mu <= 0.5:
-        t = x + mu * (_NODES + 1) / 2
+        t = x + mu * _PLACES
         slope = 1 - t * (math.sqrt(math.pi / 2) * erfcx(t / math.sqrt(2)))
         return log_phi + math.log(mu / 2 * float(_WEIGHTS @ slope))
     far = math.sqrt(math.pi / 2) * float(erfcx((x + mu) / math.sqrt(2)))
     return math.log(float(ndtr(-x)) - math.exp(log_phi) * far)
 
 
-def _log_delta_slope(mu: float, x: float, log_delta: float) -> float:
-    """The derivative of `_log_delta` in x: -mu phi(x) M(x + mu) / delta, because d delta / d epsilon is
-    -e^epsilon Phi(-x - mu)."""
+def _log_delta_slope(mu: float, x: float, log_delta: float) -> tuple[float, float]:
+    """The derivative of `_log_delta` in x, and the second one divided by it.
+
+    The first is -mu phi(x) M(x + mu) / delta, because d delta / d epsilon is -e^epsilon Phi(-x - mu). The derivative
+    of its logarithm is -x + M'(t)/M(t) at t = x + mu, minus the first one; and M'(t) = t M(t) - 1.
+    """
     if x > 37.5:
-        return -x
+        return -x, 1 / x
     mills = math.sqrt(math.pi / 2) * float(_special()[0]((x + mu) / math.sqrt(2)))
-    return -mu * math.exp(-x * x / 2 - 0.5 * math.log(2 * math.pi) - log_delta) * mills
+    slope = -mu * math.exp(-x * x / 2 - 0.5 * math.log(2 * math.pi) - log_delta) * mills
+    return slope, mu - 1 / mills - slope
