@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from importlib import import_module
 from types import FunctionType
+from typing import Any
 
 KERNEL_PAYS_FROM, THREADS_PAY_FROM = 4096, 1 << 18  # numbers in one call
 
@@ -76,6 +77,12 @@ def compile_for(signature: object, function: FunctionType, **options: bool | set
         kernel.compile(signature)
     kernel.disable_compile()
     return kernel
+
+
+def intrinsic(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Numba's decorator for a function of compiled code that is written in LLVM's own. Callers leave out the first
+    parameter of `build`."""
+    return import_module("numba.extending").intrinsic(build)
 
 
 Watcher = Callable[[bool], None]  # is told True when a loop begins to be compiled, and False when it is there

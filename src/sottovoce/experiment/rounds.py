@@ -123,9 +123,12 @@ class ClientRounds:
 
     @cached_property
     def _unchanging(self) -> dict[str, np.ndarray]:
-        """What is in every snapshot."""
+        """What is in every snapshot: the same arrays, which nobody can change."""
         drawn = {} if self.split is None or not self.split.drawn else {"split": np.asarray(self.split.drawn)}
-        return {"task": np.asarray(self.digest), **drawn}
+        states = {"task": np.asarray(self.digest), **drawn}
+        for array in states.values():
+            array.flags.writeable = False
+        return states
 
     def restore(self, algorithm: Algorithm, arrays: dict[str, np.ndarray]) -> None:
         """Take up a snapshot of this same task; `algorithm` says what a client's state looks like."""

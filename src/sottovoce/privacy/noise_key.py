@@ -168,8 +168,8 @@ def _factors(seed: int, numbers: int, place: int) -> Factors:
     words = 2 * numbers
     bits = Streams(seed).bits(np.array([SERVER]), 0, Purpose.BINDING, 2 * (words + 1), place)
     factors = Factors.of(np.ascontiguousarray(bits.reshape(words + 1, 2).T))
-    for numbers_of in factors:
-        numbers_of.flags.writeable = False
+    for array in factors:
+        array.flags.writeable = False
     return factors
 
 

@@ -13,15 +13,13 @@ tuple too, so that their number is known when a loop is compiled.
 # pyright: basic
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 
 from sottovoce.core.arrays import CACHE_LINE
+from sottovoce.core.compiling import intrinsic
 
-intrinsic: Callable[..., Any] = import_module("numba.extending").intrinsic  # callers leave the first parameter out
 _WHOLE, _SHORT = ir.IntType(64), ir.IntType(32)
 _FUSED = ("contract",)  # a product and a sum may be rounded once instead of twice
 BLOCK = 16 * 1024  # bytes of rows that a pass takes together; a nearest cache holds twice as many
@@ -70,7 +68,10 @@ class _Numbers:
             self.builder.call(fetch, [self.builder.bitcast(line, byte), *how])
 
     def fetch_short(self, starts, begin) -> None:
-        """The same where a vector is shorter than a line: of the rows after those that begin here, so no line twice."""
+        """The same where a vector is shorter than a line: of the rows after those that begin here, one after the other.
+
+        Fetched row by row, as `fetch` does it, most lines would be fetched several times.
+        """
         if not self.fills_lines:
             later = self.builder.add(starts[0], self.builder.mul(begin, _WHOLE(len(starts))))
             self.fetch(later, len(starts) * self.vector.count, _AHEAD)
@@ -214,7 +215,7 @@ def dots(typing_context, X, rows, point, room, at, lanes, nth):
 
     Meanwhile every n-th one of the rows that come later is fetched, if `nth` is a tuple of n numbers. Where slope x row
     is added afterwards, n is 2 and `add_rows` fetches the rest: so the memory has no pauses. Where vectors are shorter
-    than a line of the cache, it fetches all.
+    than a line of the cache, one of the two fetches all: this one if n is 1, else `add_rows`.
     """
 
     def build(context, builder, signature, given):

@@ -7,20 +7,17 @@ to high of what it works on, so that threads can share the work (`core/compiling
 # pyright: basic
 
 import functools
-from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numba import njit, types
 
-from sottovoce.core.compiling import Kernel, compile_for
+from sottovoce.core.compiling import Kernel, compile_for, intrinsic
 from sottovoce.core.random import quantiles
 from sottovoce.core.random.philox import M0, M1, W0, W1
 
 BLOCK = 2048  # numbers whose tails are gathered
 LONG = 24  # blocks of one client that are worth a loop of their own: a processor works on several of them at once
-intrinsic: Callable[..., Any] = import_module("numba.extending").intrinsic  # callers leave the first parameter out
 _PARTS = (
     *(quantiles.to_unit, quantiles.middle_quantile),
     *(quantiles.tail_root, quantiles.tail_quantile, quantiles.far_quantile),
@@ -43,7 +40,8 @@ def _long_vectors(typing_context):
 
     def build(context, builder, signature, given):
         # llvmlite's own `add` knows the names of few attributes; one that LLVM does not know does nothing.
-        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        if isinstance(attributes := builder.function.attributes, set):
+            set.add(attributes, '"prefer-vector-width"="512"')
         return context.get_dummy_value()
 
     return types.void(), build

@@ -29,9 +29,9 @@ from sottovoce.core.random.quantiles import to_unit
 
 SERVER = 0xFFFFFFFF  # the client number under which the server draws
 _QUESTION_BITS = 24
-_NOTHING = np.zeros((1, 0, 4), np.uint64)  # that bits are bound to
-_NONE = np.zeros((0, 2), np.uint64)
-_UNBOUND = Bound(Factors(_NONE, _NONE, _NONE), np.zeros((1, 1, 2), np.uint64), _NONE)
+_ABOUT_NOTHING = np.zeros((1, 0, 4), np.uint64)
+_NO_WORDS = np.zeros((0, 2), np.uint64)
+_UNBOUND = Bound(Factors(_NO_WORDS, _NO_WORDS, _NO_WORDS), np.zeros((1, 1, 2), np.uint64), _NO_WORDS)
 About = Words | None  # four words of 32 bits (held as uint64) for each client: see `Streams.bits`
 
 
@@ -125,7 +125,7 @@ class Streams:
 
     def _bound_to(self, about: About) -> Words:
         """What changes the keys, for the compiled loops: (runs or 1, clients, 4), or empty."""
-        return _NOTHING if about is None else np.ascontiguousarray(self._of_each_run(about, about.shape[-2]))
+        return _ABOUT_NOTHING if about is None else np.ascontiguousarray(self._of_each_run(about, about.shape[-2]))
 
     def _of_each_run(self, words: Words, clients: int) -> Words:
         """What numbers are bound to as (runs or 1, clients, words)."""

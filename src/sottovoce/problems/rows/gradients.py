@@ -80,14 +80,12 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
 
 def margins_by_kernel(rows: StoredRows, active: ActiveClients, points: Floats) -> Iterator[Floats]:
     """In each run the margins of these clients' rows, end to end, for a loss of one; `points` as in `by_numpy`."""
-    from sottovoce.problems import kernels
-
-    kernel, count = kernels.margins(rows.stored, kernels.lanes_of(rows.features)), int(active.bounds[-1])
+    (kernel, most), count = _margins_loop(rows.stored, rows.features), int(active.bounds[-1])
     at_once = max(1, SPARE // max(1, count))
     for low in range(0, len(points), at_once):
         some = points[low : low + at_once, :, 0]
         margins = np.empty((len(some), count))
-        given = rows.X, some, active.plan.chunks, kernels.rows_at_once(rows.stored, rows.features), margins
+        given = rows.X, some, active.plan.chunks, most, margins
         THREADS.share(partial(kernel, *given), active.plan.tasks, margins.size * rows.dim)
         yield from margins
 
@@ -102,6 +100,14 @@ def _loop(stored: str, features: int, terms: str, code: int, batches: bool) -> t
 
     kernel = kernels.gradients(stored, terms, code, kernels.lanes_of(features), batches)
     return kernel, kernels.rows_at_once(stored, features)
+
+
+@cache
+def _margins_loop(stored: str, features: int) -> tuple[Kernel, int]:
+    """The same for margins."""
+    from sottovoce.problems import kernels
+
+    return kernels.margins(stored, kernels.lanes_of(features)), kernels.rows_at_once(stored, features)
 
 
 def on_grid(
