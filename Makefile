@@ -36,7 +36,7 @@ bench: $(VENV)/.test-ready
 	$(BIN)/python -m pytest -m clock
 	$(BIN)/python -m benchmarks
 
-# Plants a hundred privacy bugs, one at a time: which test and which audit catch each? The table is docs/mutants.md.
+# Plants some two hundred privacy bugs, one at a time: which test and which audit catch each? The table is docs/mutants.md.
 mutants: $(VENV)/.test-ready
 	$(BIN)/python -m tests.mutants --write docs/mutants.md
 

@@ -128,7 +128,7 @@ def _methods(numbers: Numbers) -> Iterator[str]:
         rows.append((name, some["needed"], *ratios, f"{proven['round_ms']:.2f}" if proven else "–"))
     yield from _table(*rows)
     yield (
-        "FedEPM's is the largest: after its one pass come twelve steps on 100 x 104 numbers, a sort of them, and their "
+        "FedEPM has the most to do beside its one pass: twelve steps on 100 x 104 numbers, a sort of them, and their "
         "noise. A faster kernel makes all these ratios larger: what comes beside a pass takes as long as before.\n"
     )
     sharing = numbers["sharing"]
@@ -150,14 +150,19 @@ def _methods(numbers: Numbers) -> Iterator[str]:
             shown = [_most(each["ratio"], 0.15, "{:.0%}") + _within(each, "{:.0%}") for each in added]
             rows.append((f"{name}; {words}", *shown, *map("{:.0%}".format, recorded)))
     yield from _table(*rows)
-    one = numbers["train"]["one step"]
-    plain, noisy = (one[f"{mode}, released"]["ms"] for mode in ("none", "proven"))
+    added = {
+        name: tuple(
+            f"{ms:.2f}" for ms in (one["passes ms"], one["none, released"]["ms"], one["proven, released"]["ms"])
+        )
+        for name, one in numbers["train"].items()
+    }
+    few, many = added["one step"], added["one step, 2000 rows a client"]
     yield (
-        f"Beside passes of {one['passes ms']:.2f} ms that is {plain:.2f} ms a round without privacy, and {noisy:.2f} "
-        "ms with it: normal numbers, hashes, ledger, epsilon and some hundred calls of Python. It hardly grows with "
-        "the rows of a client, so the quicker a pass is, the larger is its share; and it takes about twice as long "
-        "where rows push all else out of the caches. Recording the objective is one more look at all rows, which a "
-        "deployment does not have.\n"
+        f"To one step of {few[0]} ms that is {few[1]} ms a round without privacy and {few[2]} ms with it; to one of "
+        f"{many[0]} ms, with 2000 rows a client, {many[1]} and {many[2]} ms. It is normal numbers, hashes, ledger, "
+        "epsilon and some five hundred calls of Python, most of which must come from memory again once rows have "
+        "filled the caches. The quicker a pass is, the larger is its share. Recording the objective is one more look "
+        "at all rows, which a deployment does not have.\n"
     )
     million = numbers["million"]
     yield f"{million['clients']:,} clients of 10 rows, d = 20, DP-ADMM with proven noise, one process (target: 3 GB).\n"
