@@ -17,7 +17,8 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
-KERNEL_PAYS_FROM, THREADS_PAY_FROM = 4096, 1 << 18  # numbers in one call
+KERNEL_PAYS_FROM = 4096  # numbers in one call
+THREADS_PAY_FROM = 250_000.0  # nanoseconds of work: to wake another thread takes a third of that
 
 Kernel = Callable[..., None]  # writes into its last argument
 
@@ -33,21 +34,24 @@ class Threads:
     def __init__(self) -> None:
         self.most = int(os.environ.get("NUMBA_NUM_THREADS") or len(os.sched_getaffinity(0)))
 
-    def share(self, work: Callable[[int, int], None], ends: Sequence[int], numbers: int) -> None:
+    def share(self, work: Callable[[int, int], None], ends: Sequence[int], nanoseconds: float) -> None:
         """Call work(low, high) so that the calls together go from ends[0] to ends[-1], with cuts at `ends` only.
 
-        `numbers`: how many the work is about. For few of them one call is quicker than threads are.
+        `nanoseconds`: about how long one thread would take. Where that is short, one call is quicker than threads are.
         """
-        parts = min(self.most, len(ends) - 1) if numbers >= THREADS_PAY_FROM else 1
+        parts = min(self.most, len(ends) - 1) if nanoseconds >= THREADS_PAY_FROM else 1
         if parts == 1:
             work(ends[0], ends[-1])
         else:
             cuts = [ends[(len(ends) - 1) * part // parts] for part in range(parts + 1)]
-            pool, works = _pool(os.getpid(), parts), list[Future[None]]()
-            for low, high in itertools.pairwise(cuts):  # which warnings NumPy gives is a setting of each thread
+            pool, works = _pool(os.getpid(), parts - 1), list[Future[None]]()
+            for low, high in itertools.pairwise(cuts[1:]):  # which warnings NumPy gives is a setting of each thread
                 works.append(pool.submit(copy_context().run, work, low, high))
-            for work_of_thread in works:
-                work_of_thread.result()
+            try:
+                work(cuts[0], cuts[1])  # this thread would only wait
+            finally:
+                for work_of_thread in works:
+                    work_of_thread.result()
 
 
 THREADS = Threads()

@@ -13,6 +13,7 @@ from sottovoce.core.arrays import Floats, Words
 from sottovoce.core.compiling import THREADS, compiled_pays
 
 _LAST_32 = np.uint64(32)
+_EACH = 0.15  # nanoseconds for a word, about
 
 
 class Factors(NamedTuple):
@@ -35,7 +36,9 @@ def sums(array: Floats, factors: Factors) -> Words:
 
         table = words.reshape(-1, words.shape[-1])
         found = np.empty((len(table), 2), dtype=np.uint64)
-        THREADS.share(partial(compiled.hashes(), table, factors.table, found), range(len(table) + 1), table.size)
+        THREADS.share(
+            partial(compiled.hashes(), table, factors.table, found), range(len(table) + 1), _EACH * table.size
+        )
         return found.reshape(*words.shape[:-1], 2)
     return words.astype(np.uint64) @ factors.others + factors.first
 

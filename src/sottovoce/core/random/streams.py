@@ -29,6 +29,7 @@ from sottovoce.core.random.quantiles import to_unit
 
 SERVER = 0xFFFFFFFF  # the client number under which the server draws
 _QUESTION_BITS = 24
+_EACH = 2.5  # nanoseconds for a random number, about
 _ABOUT_NOTHING = np.zeros((1, 0, 4), np.uint64)
 _NO_WORDS = np.zeros((0, 2), np.uint64)
 _UNBOUND = Bound(Factors(_NO_WORDS, _NO_WORDS, _NO_WORDS), np.zeros((1, 1, 2), np.uint64), _NO_WORDS)
@@ -137,7 +138,7 @@ class Streams:
     def _by_kernel(self, kernel: Kernel, given: tuple[AnyArray | np.uint64, ...], out: np.ndarray) -> np.ndarray:
         """`out` (runs, clients, count), filled by a loop of `compiled.py`."""
         ends = range(out.shape[0] * out.shape[1] + 1)
-        THREADS.share(partial(kernel, *given, out), ends, out.size)
+        THREADS.share(partial(kernel, *given, out), ends, _EACH * out.size)
         return out[0] if self.runs is None else out
 
     def uniform(

@@ -1,0 +1,51 @@
+"""Work on several threads: who does which part, and when."""
+
+import threading
+
+import pytest
+
+from sottovoce.core.compiling import THREADS, THREADS_PAY_FROM, Threads
+
+
+def shared(nanoseconds: float, most: int, ends: range = range(11)) -> list[tuple[int, int, bool]]:
+    """The parts of the work, in order, and whether the thread that asked did them."""
+    threads, here, done = Threads(), threading.get_ident(), list[tuple[int, int, bool]]()
+    threads.most = most
+    threads.share(lambda low, high: done.append((low, high, threading.get_ident() == here)), ends, nanoseconds)
+    return sorted(done)
+
+
+def test_short_work_is_one_call() -> None:
+    assert shared(THREADS_PAY_FROM - 1, 4) == [(0, 10, True)]
+    assert shared(THREADS_PAY_FROM, 1) == [(0, 10, True)]
+
+
+@pytest.mark.parametrize("most", [2, 3, 7])
+def test_long_work_is_shared_and_the_thread_that_asks_takes_the_first_part(most: int) -> None:
+    parts = shared(THREADS_PAY_FROM, most)
+    assert len(parts) == most
+    assert [low for low, _, _ in parts] == [0, *(high for _, high, _ in parts[:-1])]
+    assert parts[-1][1] == 10
+    assert [here for _, _, here in parts] == [True] + [False] * (most - 1)
+
+
+def test_there_are_no_more_parts_than_cuts() -> None:
+    assert len(shared(THREADS_PAY_FROM, 8, range(4))) == 3
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_an_error_is_raised_when_all_parts_have_ended(where: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They write into arrays of the caller, who may let go of them after an error."""
+    monkeypatch.setattr(THREADS, "most", 2)
+    ended, wait = list[int](), threading.Event()
+
+    def work(low: int, high: int) -> None:
+        if low == where:
+            wait.set()
+            raise ArithmeticError
+        assert wait.wait(60)
+        ended.append(low)
+
+    with pytest.raises(ArithmeticError):
+        THREADS.share(work, range(3), THREADS_PAY_FROM)
+    assert ended == [1 - where]
