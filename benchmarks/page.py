@@ -158,11 +158,10 @@ def _methods(numbers: Numbers) -> Iterator[str]:
     }
     few, many = added["one step"], added["one step, 2000 rows a client"]
     yield (
-        f"To one step of {few[0]} ms that is {few[1]} ms a round without privacy and {few[2]} ms with it; to one of "
-        f"{many[0]} ms, with 2000 rows a client, {many[1]} and {many[2]} ms. It is normal numbers, hashes, ledger, "
-        "epsilon and some five hundred calls of Python, most of which must come from memory again once rows have "
-        "filled the caches. The quicker a pass is, the larger is its share. Recording the objective is one more look "
-        "at all rows, which a deployment does not have.\n"
+        f"To a step of {few[0]} ms, in a row, that is {few[1]} ms a round without privacy and {few[2]} ms with it; to "
+        f"one of {many[0]} ms, with 2000 rows a client, {many[1]} and {many[2]} ms: some hundred calls of Python, and "
+        "with privacy normal numbers, hashes, ledger and epsilon. The quicker a pass is, the larger is their share. "
+        "Recording the objective is one more look at all rows, which a deployment does not have.\n"
     )
     million = numbers["million"]
     yield f"{million['clients']:,} clients of 10 rows, d = 20, DP-ADMM with proven noise, one process (target: 3 GB).\n"

@@ -1,10 +1,11 @@
 """Work on several threads: who does which part, and when."""
 
 import threading
+import time
 
 import pytest
 
-from sottovoce.core.compiling import THREADS, THREADS_PAY_FROM, Threads
+from sottovoce.core.compiling import THREADS_PAY_FROM, Threads
 
 
 def shared(nanoseconds: float, most: int, ends: range = range(11)) -> list[tuple[int, int, bool]]:
@@ -34,18 +35,30 @@ def test_there_are_no_more_parts_than_cuts() -> None:
 
 
 @pytest.mark.parametrize("where", [0, 1])
-def test_an_error_is_raised_when_all_parts_have_ended(where: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They write into arrays of the caller, who may let go of them after an error."""
-    monkeypatch.setattr(THREADS, "most", 2)
-    ended, wait = list[int](), threading.Event()
+def test_an_error_is_raised_when_all_parts_have_ended(where: int) -> None:
+    """They write into arrays of the caller, who may go on to use them after an error."""
+    threads, ended, wait = Threads(), list[int](), threading.Event()
+    threads.most = 3
 
     def work(low: int, high: int) -> None:
         if low == where:
             wait.set()
             raise ArithmeticError
         assert wait.wait(60)
+        time.sleep(0.05 * low)  # the last part is the last to end
         ended.append(low)
 
     with pytest.raises(ArithmeticError):
-        THREADS.share(work, range(3), THREADS_PAY_FROM)
-    assert ended == [1 - where]
+        threads.share(work, range(4), THREADS_PAY_FROM)
+    assert sorted(ended) == [part for part in range(3) if part != where]
+
+
+def test_an_error_of_the_thread_that_asks_comes_first() -> None:
+    threads = Threads()
+    threads.most = 2
+
+    def work(low: int, high: int) -> None:
+        raise KeyboardInterrupt if low == 0 else ArithmeticError
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.share(work, range(3), THREADS_PAY_FROM)

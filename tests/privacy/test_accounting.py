@@ -124,6 +124,14 @@ def test_gaussian_epsilon_ends_at_zero():
         assert all(gaussian_epsilon(mu, at_zero * (1 - k * 2**-53)) >= 0 for k in range(1, 8))
 
 
+@pytest.mark.parametrize("delta", [0.99, 1 - 1e-8, 0.9999999409936915, 1 - 1e-12, 1 - 2**-53, 1e-306])
+def test_gaussian_epsilon_ends_where_rounding_hides_the_root(delta):
+    for mu in np.linspace(12, 310, 150):
+        eps = gaussian_epsilon(mu, delta)
+        assert gaussian_delta(mu, eps) <= delta * (1 + 1e-9)
+        assert eps == 0 or gaussian_delta(mu, eps * (1 - 1e-4)) >= delta
+
+
 def test_gaussian_epsilon_against_a_privacy_loss_distribution():
     for mu in (0.1, 1.0, 3.0):
         exact = gaussian_epsilon(mu, 1e-5)

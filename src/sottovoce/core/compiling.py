@@ -38,6 +38,7 @@ class Threads:
         """Call work(low, high) so that the calls together go from ends[0] to ends[-1], with cuts at `ends` only.
 
         `nanoseconds`: about how long one thread would take. Where that is short, one call is quicker than threads are.
+        The work must not share out its own parts again: it might wait for the thread that it is done by.
         """
         parts = min(self.most, len(ends) - 1) if nanoseconds >= THREADS_PAY_FROM else 1
         if parts == 1:
@@ -45,13 +46,14 @@ class Threads:
         else:
             cuts = [ends[(len(ends) - 1) * part // parts] for part in range(parts + 1)]
             pool, works = _pool(os.getpid(), parts - 1), list[Future[None]]()
-            for low, high in itertools.pairwise(cuts[1:]):  # which warnings NumPy gives is a setting of each thread
-                works.append(pool.submit(copy_context().run, work, low, high))
             try:
+                for low, high in itertools.pairwise(cuts[1:]):  # which warnings NumPy gives is a setting of each thread
+                    works.append(pool.submit(copy_context().run, work, low, high))
                 work(cuts[0], cuts[1])  # this thread would only wait
             finally:
-                for work_of_thread in works:
-                    work_of_thread.result()
+                errors = [part.exception() for part in works]  # after all have ended: they write into what is shared
+            for error in filter(None, errors):
+                raise error
 
 
 THREADS = Threads()

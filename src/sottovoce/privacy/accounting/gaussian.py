@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.privacy.accounting.search import last_good, last_good_from
+from sottovoce.privacy.accounting.search import last_good_from
 
 _Function = Callable[[float | np.ndarray], np.ndarray]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -30,18 +30,20 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     # In x = epsilon/mu - mu/2 the curve has one scale for every mu: delta is at most Phi(-x) <= exp(-x²/2).
     safe = math.sqrt(-2 * goal)
-    x, step = _beyond(safe, goal), safe
-    # Halley's method for log delta = log(delta): a step leaves about the cube of an error, so few are needed.
-    while abs(step) > 1e-6 * safe:
+    x = _beyond(safe, goal)
+    # Halley's method for log delta = log(delta): a step leaves about the cube of an error, so three or four will do.
+    for _ in range(100):  # near delta = 1 there are more, and rounding may keep them from getting shorter
         log_delta = _log_delta(mu, x)
         slope, bend = _log_delta_slope(mu, x, log_delta)
         newton = (log_delta - goal) / slope
         step = newton / (1 - newton * bend / 2)
         x -= step
-    tolerance = 2**-51 * safe
-    good = x + 8 * tolerance  # on the safe side, except where rounding is larger than that
-    if _log_delta(mu, good) > goal:
-        good = last_good(lambda x: _log_delta(mu, x) - goal, safe, x, tolerance)
+        if abs(step) <= 1e-6 * max(safe, abs(x)):
+            break
+    beyond = 2**-48 * max(safe, abs(x))  # so far from the root rounding hardly ever hides on which side a point is
+    while (good := x + beyond) < safe and _log_delta(mu, good) > goal:
+        beyond *= 8
+    good = min(good, safe)
     return max(0.0, mu * (good + mu / 2))
 
 

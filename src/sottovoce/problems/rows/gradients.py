@@ -13,7 +13,7 @@ from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
 
 SPARE = 2**24  # numbers in one temporary array of the kernels; more runs than that go in turns
-_BY_KERNEL, _BY_NUMPY, _ON_GRID = 0.15, 0.5, 0.5  # nanoseconds for a number of the rows, about
+_BY_KERNEL, _BY_NUMPY, _ON_GRID = 0.15, 0.5, 0.5  # nanoseconds for a number of the rows, about; slopes apart
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def by_numpy(rows: StoredRows, active: ActiveClients, points: Floats, bound: Slo
                 for c, slope in enumerate(np.ascontiguousarray(slopes.T)):
                     answer[run, block.low : block.high, c] = block.sum(slope, X)
 
-    THREADS.share(fill, range(len(active.blocks) + 1), _BY_NUMPY * int(active.bounds[-1]) * rows.dim * runs)
+    THREADS.share(fill, range(len(active.blocks) + 1), _nanoseconds(_BY_NUMPY, rows, active, runs))
     answer *= rows.weights[active.clients, :, None]
     return answer
 
@@ -70,8 +70,7 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
             *(rows.X, rows.y, bound.caps, loss.parameter, bound.norm, clipping.room(loss.outputs), most, weights),
             *(points[turn] if len(points) > 1 else points, keep[turn] if len(keep) > 1 else keep, plan.chunks, sums),
         )
-        numbers = int(active.bounds[-1]) * rows.dim * len(sums)
-        THREADS.share(partial(kernel, *given), plan.tasks, _BY_KERNEL * numbers)
+        THREADS.share(partial(kernel, *given), plan.tasks, _nanoseconds(_BY_KERNEL, rows, active, len(sums)))
         if plan.places > n:
             plan.add_up(sums)
             sums = np.ascontiguousarray(sums[:, :n])
@@ -87,7 +86,7 @@ def margins_by_kernel(rows: StoredRows, active: ActiveClients, points: Floats) -
         some = points[low : low + at_once, :, 0]
         margins = np.empty((len(some), count))
         given = rows.X, some, active.plan.chunks, most, margins
-        THREADS.share(partial(kernel, *given), active.plan.tasks, _BY_KERNEL * margins.size * rows.dim)
+        THREADS.share(partial(kernel, *given), active.plan.tasks, _nanoseconds(_BY_KERNEL, rows, active, len(some)))
         yield from margins
 
 
@@ -134,7 +133,13 @@ def on_grid(
         *(rows.X, rows.y, bound.caps, loss.parameter, most),
         *(np.ascontiguousarray(points), keep, starts, firsts, np.ascontiguousarray(factors), sums),
     )
-    ends, numbers = range(runs * len(active.sizes) + 1), int(active.bounds[-1]) * rows.dim * runs
+    ends = range(runs * len(active.sizes) + 1)
     kernel = grid_kernel.grid_sums(rows.stored, loss.code, bound.norm)
-    THREADS.share(partial(kernel, *given), ends, _ON_GRID * numbers)
+    THREADS.share(partial(kernel, *given), ends, _nanoseconds(_ON_GRID, rows, active, runs))
     return sums
+
+
+def _nanoseconds(each: float, rows: StoredRows, active: ActiveClients, runs: int) -> float:
+    """About how long one thread takes for a pass over these clients' rows, if it takes `each` for one number."""
+    slopes = 3.0 if rows.loss.outputs == 1 else 10.0 * rows.loss.outputs
+    return int(active.bounds[-1]) * runs * (each * rows.dim + slopes)
