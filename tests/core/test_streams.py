@@ -89,6 +89,18 @@ def test_seed_is_checked() -> None:
     assert Streams.unpredictable().seed != Streams.unpredictable().seed
 
 
+@pytest.mark.parametrize("runs", [None, 3])
+@pytest.mark.parametrize("count", [1, 7, 100, 700])
+def test_numbers_of_several_rounds_at_once_are_those_of_each(runs: int | None, count: int) -> None:
+    streams = Streams(5, runs)
+    rounds = streams.uniform_of_rounds(9, Purpose.PARTICIPATION, count)
+    for round_ in range(1, 40 if count < 700 else 4):
+        alone = streams.uniform(np.array([9]), round_, Purpose.PARTICIPATION, count)[..., 0, :]
+        drawn = next(rounds)
+        assert drawn.shape == streams.shape(count)
+        assert np.array_equal(drawn, alone)
+
+
 @pytest.mark.parametrize(("runs", "count"), [(None, 105), (3, 104), (None, 1500)])
 @pytest.mark.parametrize("bound", [False, True])
 @pytest.mark.parametrize("kind", ["bits", "normal"])

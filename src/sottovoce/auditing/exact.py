@@ -26,7 +26,7 @@ from sottovoce.auditing.game import Game, Player, Sampling, streams_of
 from sottovoce.auditing.ratio import Table, exact_epsilon
 from sottovoce.core.arrays import AnyArray, Floats, Integers
 from sottovoce.core.random.binding import Bound
-from sottovoce.core.random.streams import SERVER, About, Purpose, Streams
+from sottovoce.core.random.streams import SERVER, About, Purpose, Rounds, Streams
 
 LINEAR = 1e-7  # relative: how closely b + M ξ must reproduce the messages
 MOST_NUMBERS = 40_000  # drawn in a run: each of them needs a run of its own
@@ -108,7 +108,7 @@ class Probe(Chosen):
         return self.normal(clients, round_, purpose, exact.shape[-1], question) * scale + exact
 
     def bits(
-        self, clients: np.ndarray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+        self, clients: np.ndarray, round_: Rounds, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> np.ndarray:
         if purpose is not Purpose.ALGORITHM or any(int(client) != SERVER for client in clients):
             raise NotLinear("random numbers that are neither Gaussian nor the server's")

@@ -17,7 +17,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
-KERNEL_PAYS_FROM = 4096  # numbers in one call
+KERNEL_PAYS_FROM = 512  # numbers in one call
 THREADS_PAY_FROM = 250_000.0  # nanoseconds of work: to wake another thread takes a third of that
 
 Kernel = Callable[..., None]  # writes into its last argument

@@ -223,9 +223,7 @@ PARTICIPATION: dict[str, type[Participation]] = {
 
 def _draws(n: int, streams: Streams) -> Iterator[Floats]:
     """One uniform number per client and round: (runs?, n)."""
-    server = np.array([SERVER], dtype=np.uint64)
-    for round_ in itertools.count(1):
-        yield streams.uniform(server, round_, Purpose.PARTICIPATION, n)[..., 0, :]
+    return streams.uniform_of_rounds(SERVER, Purpose.PARTICIPATION, n)
 
 
 def _smallest(draw: Floats, k: int) -> Booleans:

@@ -17,7 +17,11 @@ Spread = tuple[NDArray[np.float64] | float, NDArray[np.float64] | float, NDArray
 def spread_of(epsilons: NDArray[np.float64]) -> Spread:
     """The largest, the median and the smallest epsilon of all clients (last axis)."""
     most, least = epsilons.max(axis=-1), epsilons.min(axis=-1)
-    return most, most if (least == most).all() else np.median(epsilons, axis=-1), least
+    if (least == most).all():
+        return most, most, least
+    middle = (epsilons.shape[-1] - 1) // 2, epsilons.shape[-1] // 2
+    ordered = np.partition(epsilons, middle, axis=-1)  # np.median takes far longer for few clients
+    return most, (ordered[..., middle[0]] + ordered[..., middle[1]]) / 2, least
 
 
 class LedgerError(check.SottovoceError):

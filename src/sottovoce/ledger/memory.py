@@ -118,8 +118,7 @@ class MemoryLedger:
     def spread(self) -> Spread:
         """The largest, the median and the smallest of `epsilons(roughly=True)`: of each run, or one for all runs."""
         if self._alike and len(self._events) == 1 and self._events[0].sampling == "full":  # the cheapest case
-            block, place = divmod(self._alike, _BLOCK)
-            alike = _epsilons(self._events[0], self.budget, block)[place]
+            alike = min(_epsilon(self.budget, tuple(self._events), (self._alike,)), self.budget.epsilon)
             return alike, alike, alike
         return spread_of(self.epsilons(roughly=True))
 
@@ -135,7 +134,8 @@ class MemoryLedger:
             grain = 2 ** np.maximum(np.floor(np.log2(np.maximum(counts, 1))).astype(np.int64) - 2, 0)
             counts = -(-counts // grain) * grain
         states, which = self._distinct(counts)
-        values = np.array([self._standing(state).epsilon() for state in states], np.float64)
+        events = tuple(self._events)
+        values = np.array([_epsilon(self.budget, events, tuple(state)) for state in states.tolist()], np.float64)
         if roughly:
             values = np.minimum(values, self.budget.epsilon)
         return values[which].reshape(self.shape)
@@ -225,14 +225,23 @@ class MemoryLedger:
         return active
 
 
+@lru_cache(maxsize=4096)  # clients that are asked equally often have the same history
+def _epsilon(budget: Budget, events: tuple[Event, ...], counts: tuple[int, ...]) -> float:
+    """The epsilon after so many answers of each kind."""
+    if len(events) == 1 and events[0].sampling == "full" and counts[0]:
+        block, place = divmod(counts[0], _BLOCK)
+        return _epsilons(events[0], budget, block)[place]
+    return Standing(budget, {event: count for event, count in zip(events, counts, strict=True) if count}).epsilon()
+
+
 @lru_cache(maxsize=1024)
-def _epsilons(event: Event, budget: Budget, block: int) -> tuple[float, ...]:
-    """The epsilon after as many answers of one kind as the numbers of a block, at most that of the budget.
+def _epsilons(event: Event, budget: Budget, block: int) -> list[float]:
+    """The epsilon after as many answers of one kind as the numbers of a block.
 
     Computed together they take far less time than in as many different rounds.
     """
     counts = range(block * _BLOCK, (block + 1) * _BLOCK)
-    return tuple(min(epsilon, budget.epsilon) for _, epsilon in accounting.table(event, budget.delta, counts))
+    return [epsilon for _, epsilon in accounting.table(event, budget.delta, counts)]
 
 
 @lru_cache(maxsize=64)

@@ -59,12 +59,13 @@ def plan(starts: np.ndarray, sizes: np.ndarray) -> Plan:
         chunks[:, part] = numbers
 
     work = np.cumsum(high - low + 4)  # a chunk costs a little even when it is one row
-    inner = np.searchsorted(work, np.linspace(0, work[-1], min(TASKS, len(work)) + 1)[1:-1])
+    tasks = min(TASKS, len(work))
+    inner = np.searchsorted(work, work[-1] * np.arange(1, tasks) / tasks)
 
     later, firsts = counts - 1, n + np.cumsum(counts - 1) - (counts - 1)
     folds = [
         (clients := np.flatnonzero(later == count), firsts[clients, None] + np.arange(count))
-        for count in np.unique(later[later > 0])
+        for count in (np.unique(later[later > 0]) if len(client) > n else ())
     ]
     return Plan(chunks, [0, *inner.tolist(), len(work)], folds, places=n + int(later.sum()))
 

@@ -12,7 +12,9 @@ knows the noise: a guarantee made with them says so. Noise that leaves a machine
 """
 
 import hashlib
+import itertools
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache, partial
@@ -21,7 +23,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.arrays import AnyArray, Floats, Integers, Numbers, Words
-from sottovoce.core.compiling import THREADS, Kernel, compiled_pays
+from sottovoce.core.compiling import KERNEL_PAYS_FROM, THREADS, Kernel, compiled_pays
 from sottovoce.core.random.binding import Bound, Factors
 from sottovoce.core.random.normal import normal
 from sottovoce.core.random.philox import joined, philox
@@ -33,6 +35,7 @@ _EACH = 2.5  # nanoseconds for a random number, about
 _ABOUT_NOTHING = np.zeros((1, 0, 4), np.uint64)
 _NO_WORDS = np.zeros((0, 2), np.uint64)
 _UNBOUND = Bound(Factors(_NO_WORDS, _NO_WORDS, _NO_WORDS), np.zeros((1, 1, 2), np.uint64), _NO_WORDS)
+Rounds = int | Words  # a number, or few of them as (rounds, 1, 1, 1): see `Streams.uniform_of_rounds`
 About = Words | None  # four words of 32 bits (held as uint64) for each client: see `Streams.bits`
 
 
@@ -93,7 +96,7 @@ class Streams:
         return k0, k1
 
     def bits(
-        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+        self, clients: AnyArray, round_: Rounds, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> Words:
         """`count` words of 64 random bits for each client: (runs?, clients, count).
 
@@ -119,7 +122,9 @@ class Streams:
         k0, k1, _, _ = philox(tuple(about[..., word, None] for word in range(4)), self._keys)
         return k0, k1
 
-    def _whose(self, clients: AnyArray, round_: int, purpose: Purpose, question: int) -> tuple[Words | np.uint64, ...]:
+    def _whose(
+        self, clients: AnyArray, round_: Rounds, purpose: Purpose, question: int
+    ) -> tuple[Words | np.uint64, ...]:
         """The counter of the compiled loops, but for the block."""
         numbers = clients.view(np.uint64) if clients.dtype == np.int64 else np.asarray(clients, np.uint64)  # >= 0
         return np.ascontiguousarray(numbers), np.uint64(round_), np.uint64(_tag(purpose, question))
@@ -142,10 +147,21 @@ class Streams:
         return out[0] if self.runs is None else out
 
     def uniform(
-        self, clients: AnyArray, round_: int, purpose: Purpose, count: int, question: int = 0, about: About = None
+        self, clients: AnyArray, round_: Rounds, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> Floats:
         """Uniform numbers strictly inside (0, 1): (runs?, clients, count)."""
         return to_unit(self.bits(clients, round_, purpose, count, question, about))
+
+    def uniform_of_rounds(self, client: int, purpose: Purpose, count: int) -> Iterator[Floats]:
+        """Uniform numbers of one client for the rounds 1, 2, ...: (runs?, count).
+
+        NumPy takes hardly longer for many numbers than for few, so it draws those of several rounds at once.
+        """
+        clients, at_once = np.array([client], np.uint64), max(1, KERNEL_PAYS_FROM // (count * (self.runs or 1)))
+        for low in itertools.count(1, at_once):
+            rounds = np.arange(low, low + at_once, dtype=np.uint64)[:, None, None, None]
+            drawn = self.uniform(clients, rounds if at_once > 1 else low, purpose, count)
+            yield from drawn.reshape(at_once, *self.shape(count))
 
     def uniform_rows(
         self, clients: AnyArray, sizes: Integers, round_: int, purpose: Purpose, question: int = 0, about: About = None
