@@ -28,6 +28,7 @@ from sottovoce.auditing.game import Game, columns_promise, worst_case
 from sottovoce.auditing.paths import PATHS, USUAL, examine, paths_of
 from sottovoce.auditing.second_accountant import second_epsilon
 from sottovoce.core.random.binding import Factors
+from sottovoce.ledger import memory
 from sottovoce.ledger.memory import MemoryLedger
 from sottovoce.ledger.owner_ledgers import OwnerLedgers
 from sottovoce.privacy import accounting, calibration
@@ -297,7 +298,7 @@ BUGS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     "refused one answer too late": (MemoryLedger, "_left", one_more(), SGD, "plain", "epsilon by a second accountant"),
     "off by one round": (Proven, "counts", one_round_less(), SGD, "plain", "noise that the code states"),
     "epsilon printed too small": (
-        accounting, "epsilon", half_of(accounting.epsilon), SGD, "plain", "epsilon that is printed",
+        memory, "_epsilon", half_of(memory._epsilon), SGD, "plain", "epsilon that is printed",
     ),
     "arg-min sensitivity halved": (
         RecordDoor, "_sensitivity", half_of(RecordDoor._sensitivity), ADMM(), "plain", "noise that the code states",
