@@ -62,3 +62,19 @@ def test_an_error_of_the_thread_that_asks_comes_first() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         threads.share(work, range(3), THREADS_PAY_FROM)
+
+
+def test_an_error_without_length_is_an_error() -> None:
+    class Empty(Exception):
+        def __len__(self) -> int:
+            return 0
+
+    threads = Threads()
+    threads.most = 2
+
+    def work(low: int, high: int) -> None:
+        if low == 1:
+            raise Empty
+
+    with pytest.raises(Empty):
+        threads.share(work, range(3), THREADS_PAY_FROM)

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from sottovoce.core.check import BudgetSpent, InvalidInput, MissingData
 from sottovoce.ledger import chain as ledger_chain
 from sottovoce.ledger import store as ledger_store
-from sottovoce.ledger.budget import Budget, LedgerError
+from sottovoce.ledger.budget import Budget, LedgerError, spread_of
 from sottovoce.ledger.chain import AlreadyCharged, Entry
 from sottovoce.ledger.file import FileLedger
 from sottovoce.ledger.fingerprint import fingerprint
@@ -859,6 +859,24 @@ def test_memory_knows_the_spread_of_what_was_spent(data: st.DataObject) -> None:
         numbers = each.max(axis=-1), np.median(each, axis=-1), each.min(axis=-1)
         for found, expected in zip(ledger.spread(), numbers, strict=True):
             np.testing.assert_array_equal(np.broadcast_to(found, shape[:-1]), expected)
+
+
+def test_what_is_spent_beyond_the_budget_is_counted_in_full_and_shown_at_most_as_the_budget() -> None:
+    ledger = MemoryLedger(Budget(1.0, 1e-5), (2,))
+    for client in range(2):
+        ledger.recall(GAUSSIAN, client, 5000)
+    assert ledger.epsilons() == pytest.approx([accounting.epsilon({GAUSSIAN: 5000}, 1e-5)] * 2, rel=1e-12)
+    assert (ledger.epsilons() > 1.0).all()
+    assert ledger.epsilons(roughly=True).tolist() == [1.0, 1.0]
+    assert [float(one) for one in ledger.spread()] == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("shape", [(1,), (2,), (4,), (5,), (2, 4), (3, 1)])
+def test_spread_is_largest_median_and_smallest(shape: tuple[int, ...]) -> None:
+    epsilons = np.random.default_rng(0).random(shape)
+    expected = epsilons.max(axis=-1), np.median(epsilons, axis=-1), epsilons.min(axis=-1)
+    for found, number in zip(spread_of(epsilons), expected, strict=True):
+        np.testing.assert_array_equal(found, number)
 
 
 def test_nobody_can_change_who_can_afford_an_answer() -> None:

@@ -110,7 +110,8 @@ class Probe(Chosen):
     def bits(
         self, clients: np.ndarray, round_: Rounds, purpose: Purpose, count: int, question: int = 0, about: About = None
     ) -> np.ndarray:
-        if purpose is not Purpose.ALGORITHM or any(int(client) != SERVER for client in clients):
+        servers = purpose is Purpose.ALGORITHM and all(int(client) == SERVER for client in clients)
+        if not servers or not isinstance(round_, int):
             raise NotLinear("random numbers that are neither Gaussian nor the server's")
         same = Streams(self.seed).bits(clients, round_, purpose, count, question)
         return np.broadcast_to(same, (self.runs or 1, *same.shape))

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any
 
 KERNEL_PAYS_FROM = 512  # numbers in one call
-THREADS_PAY_FROM = 250_000.0  # nanoseconds of work: to wake another thread takes a third of that
+THREADS_PAY_FROM = 250_000.0  # nanoseconds of work: to wake another thread takes up to a third of that
 
 Kernel = Callable[..., None]  # writes into its last argument
 
@@ -51,9 +51,10 @@ class Threads:
                     works.append(pool.submit(copy_context().run, work, low, high))
                 work(cuts[0], cuts[1])  # this thread would only wait
             finally:
-                errors = [part.exception() for part in works]  # after all have ended: they write into what is shared
-            for error in filter(None, errors):
-                raise error
+                errors = [part.exception() for part in works]  # waits for each: they write into what is shared
+            for error in errors:
+                if error is not None:
+                    raise error
 
 
 THREADS = Threads()

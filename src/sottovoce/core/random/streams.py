@@ -31,7 +31,7 @@ from sottovoce.core.random.quantiles import to_unit
 
 SERVER = 0xFFFFFFFF  # the client number under which the server draws
 _QUESTION_BITS = 24
-_EACH = 2.5  # nanoseconds for a random number, about
+_BITS, _NORMAL = 0.5, 2.5  # nanoseconds for a random number, about
 _ABOUT_NOTHING = np.zeros((1, 0, 4), np.uint64)
 _NO_WORDS = np.zeros((0, 2), np.uint64)
 _UNBOUND = Bound(Factors(_NO_WORDS, _NO_WORDS, _NO_WORDS), np.zeros((1, 1, 2), np.uint64), _NO_WORDS)
@@ -101,14 +101,15 @@ class Streams:
         """`count` words of 64 random bits for each client: (runs?, clients, count).
 
         `about`: what else these bits are bound to, four words of 32 bits for each client (runs?, clients, 4). Bits
-        that are bound to different things have different keys.
+        that are bound to different things have different keys. Of few `Rounds` at once: (rounds, runs or 1, clients,
+        count).
         """
         if compiled_pays(len(clients) * count * (self.runs or 1)):
             from sottovoce.core.random import compiled
 
             out = np.empty((self.runs or 1, len(clients), count), dtype=np.uint64)
             given = *self._key_of_each_run, self._bound_to(about), *self._whose(clients, round_, purpose, question)
-            return self._by_kernel(compiled.fill(), given, out)
+            return self._by_kernel(compiled.fill(), given, out, _BITS)
         blocks = np.arange((count + 1) // 2, dtype=np.uint64)
         owner = np.asarray(clients, dtype=np.uint64)[:, None]
         a, b, c, d = philox((blocks, owner, round_, _tag(purpose, question)), self._keys_about(about))
@@ -140,10 +141,12 @@ class Streams:
         check.require(fits, "Streams", "numbers must be bound to something for each run, or to the same", len(bound))
         return bound
 
-    def _by_kernel(self, kernel: Kernel, given: tuple[AnyArray | np.uint64, ...], out: np.ndarray) -> np.ndarray:
-        """`out` (runs, clients, count), filled by a loop of `compiled.py`."""
+    def _by_kernel(
+        self, kernel: Kernel, given: tuple[AnyArray | np.uint64, ...], out: np.ndarray, each: float
+    ) -> np.ndarray:
+        """`out` (runs, clients, count), filled by a loop of `compiled.py` that takes so long for `each` number."""
         ends = range(out.shape[0] * out.shape[1] + 1)
-        THREADS.share(partial(kernel, *given, out), ends, _EACH * out.size)
+        THREADS.share(partial(kernel, *given, out), ends, each * out.size)
         return out[0] if self.runs is None else out
 
     def uniform(
@@ -189,7 +192,7 @@ class Streams:
             from sottovoce.core.random import compiled
 
             given = *self._key_of_each_run, self._bound_to(about), *self._whose(clients, round_, purpose, question)
-            return self._by_kernel(compiled.normal(), given, np.empty((runs, n, count)))
+            return self._by_kernel(compiled.normal(), given, np.empty((runs, n, count)), _NORMAL)
         return normal(self.bits(clients, round_, purpose, count, question, about))
 
     def noisy(
@@ -211,7 +214,7 @@ class Streams:
             others = np.ascontiguousarray(self._of_each_run(others, others.shape[-2]))
             whose, out = self._whose(clients, round_, purpose, question), whole.reshape(self.runs or 1, -1, count)
             given = *self._key_of_each_run, factors.table, others, rows, *whose, scale.reshape(-1), out.view(np.uint32)
-            return self._by_kernel(_noisy(), given, out)
+            return self._by_kernel(_noisy(), given, out, _NORMAL)
         about = None if bound is None else bound.words(whole)
         return normal(self.bits(clients, round_, purpose, count, question, about)) * scale + whole
 

@@ -43,7 +43,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     beyond = 2**-48 * max(safe, abs(x))  # so far from the root rounding hardly ever hides on which side a point is
     while (good := x + beyond) < safe and _log_delta(mu, good) > goal:
         beyond *= 8
-    good = min(good, safe)
+    good = good if good < safe else safe
     return max(0.0, mu * (good + mu / 2))
 
 

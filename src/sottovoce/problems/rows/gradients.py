@@ -13,7 +13,8 @@ from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
 
 SPARE = 2**24  # numbers in one temporary array of the kernels; more runs than that go in turns
-_BY_KERNEL, _BY_NUMPY, _ON_GRID = 0.15, 0.5, 0.5  # nanoseconds for a number of the rows, about; slopes apart
+# Nanoseconds for a number of the rows, and for a slope, about.
+_BY_KERNEL, _BY_NUMPY, _ON_GRID, _MARGINS = (0.15, 3.0), (0.5, 15.0), (0.5, 3.0), (0.15, 0.0)
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def margins_by_kernel(rows: StoredRows, active: ActiveClients, points: Floats) -
         some = points[low : low + at_once, :, 0]
         margins = np.empty((len(some), count))
         given = rows.X, some, active.plan.chunks, most, margins
-        THREADS.share(partial(kernel, *given), active.plan.tasks, _nanoseconds(_BY_KERNEL, rows, active, len(some)))
+        THREADS.share(partial(kernel, *given), active.plan.tasks, _nanoseconds(_MARGINS, rows, active, len(some)))
         yield from margins
 
 
@@ -139,7 +140,8 @@ def on_grid(
     return sums
 
 
-def _nanoseconds(each: float, rows: StoredRows, active: ActiveClients, runs: int) -> float:
-    """About how long one thread takes for a pass over these clients' rows, if it takes `each` for one number."""
-    slopes = 3.0 if rows.loss.outputs == 1 else 10.0 * rows.loss.outputs
-    return int(active.bounds[-1]) * runs * (each * rows.dim + slopes)
+def _nanoseconds(each: tuple[float, float], rows: StoredRows, active: ActiveClients, runs: int) -> float:
+    """About how long one thread takes for a pass over these clients' rows."""
+    number, slope = each
+    slopes = 1 if rows.loss.outputs == 1 else 3 * rows.loss.outputs  # those of several margins have their exponentials
+    return int(active.bounds[-1]) * runs * (number * rows.dim + slope * slopes)
