@@ -60,9 +60,9 @@ def everyone(n: int) -> Integers:
     return unwritable(np.arange(n))
 
 
-def unwritable(numbers: Integers) -> Integers:
-    """A copy of some whole numbers that nobody can change."""
-    return np.frombuffer(np.asarray(numbers, np.int64).tobytes(), np.int64)
+def unwritable(array: AnyArray) -> AnyArray:
+    """A copy that nobody can change. NumPy's flag alone could be taken off again; but what lies in bytes stays."""
+    return np.ndarray(array.shape, array.dtype, array.tobytes())
 
 
 def of_clients(table: AnyArray, places: Integers) -> AnyArray:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.core import codec
-from sottovoce.core.arrays import AnyArray, Booleans, Floats
+from sottovoce.core.arrays import AnyArray, Booleans, Floats, unwritable
 from sottovoce.core.contract import Hub, Method, Penalty
 from sottovoce.core.participation import Participation
 from sottovoce.core.random.streams import SERVER, Draw, Streams
@@ -191,4 +191,4 @@ def _rounds(
     """(k, which clients are asked) for the rounds still to do. Past rounds are drawn again, so that resuming agrees."""
     for k, mask in zip(range(1, rounds + 1), participation.masks(n, streams), strict=False):
         if k > done:
-            yield k, mask
+            yield k, unwritable(mask)  # it decides who is charged, and the algorithm gets it too

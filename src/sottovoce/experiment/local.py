@@ -80,7 +80,7 @@ class LocalClients(ClientRounds):
         `clients`: their numbers, if not 0, 1, ...; `noise`: if not drawn like coins; `split`: what decides which
         records are held out, if not the seed; `apart`: for parties alone.
         """
-        who = everyone(federation.n) if clients is None else unwritable(clients)
+        who = everyone(federation.n) if clients is None else unwritable(np.asarray(clients, np.int64))
         if task.evaluate is not None:
             split = split or held_out.Split.simulated(None, streams, who.tolist())
         federation, exact, more = cls._exact(task, federation, noise or streams, events, split, apart)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.core import check, codec
-from sottovoce.core.arrays import every, everyone, of_clients
+from sottovoce.core.arrays import every, everyone, of_clients, unwritable
 from sottovoce.core.contract import Algorithm, ColumnOracle, Oracle, Site
 from sottovoce.core.random.streams import Draw, Streams
 from sottovoce.core.round import Exchange, State
@@ -124,11 +124,10 @@ class ClientRounds:
     @cached_property
     def _unchanging(self) -> dict[str, np.ndarray]:
         """What is in every snapshot: the same arrays, which nobody can change."""
-        drawn = {} if self.split is None or not self.split.drawn else {"split": np.asarray(self.split.drawn)}
-        states = {"task": np.asarray(self.digest), **drawn}
-        for array in states.values():
-            array.flags.writeable = False
-        return states
+        drawn = (
+            {} if self.split is None or not self.split.drawn else {"split": unwritable(np.asarray(self.split.drawn))}
+        )
+        return {"task": unwritable(np.asarray(self.digest)), **drawn}
 
     def restore(self, algorithm: Algorithm, arrays: dict[str, np.ndarray]) -> None:
         """Take up a snapshot of this same task; `algorithm` says what a client's state looks like."""

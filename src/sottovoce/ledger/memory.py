@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.core import check
-from sottovoce.core.arrays import every, everyone
+from sottovoce.core.arrays import every, everyone, unwritable
 from sottovoce.ledger.budget import Budget, Spread, Standing, spread_of
 from sottovoce.ledger.histories import Counted
 from sottovoce.privacy import accounting
@@ -42,7 +42,7 @@ class MemoryLedger:
         self._events: list[Event] = []
         self._counts = np.zeros((0, *self.shape), np.int64)  # first axis: kind of event
         self._caps = self._counts.copy()
-        self._all = np.ndarray(self.shape, bool, b"\1" * math.prod(self.shape))  # nobody can change it
+        self._all = unwritable(np.ones(self.shape, bool))
         self._alike: int | None = 0  # how many answers each client gave, of all kinds; None: not known, or unequal
         self._least = 0  # so many more answers every client can afford, if there is one kind of event; 0: not known
 
@@ -246,6 +246,5 @@ def _epsilons(event: Event, budget: Budget, block: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def _texts(events: tuple[Event, ...]) -> NDArray[np.str_]:
-    texts = np.array([json.dumps(pack_event(event)) for event in events], np.str_)
-    texts.flags.writeable = False  # every checkpoint has it
-    return texts
+    """The same array for all checkpoints, which nobody can change."""
+    return unwritable(np.array([json.dumps(pack_event(event)) for event in events], np.str_))

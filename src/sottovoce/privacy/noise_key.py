@@ -32,7 +32,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import Matrix, is_sparse, of_clients
+from sottovoce.core.arrays import Matrix, is_sparse, of_clients, unwritable
 from sottovoce.core.random.binding import Bound, Factors, sums
 from sottovoce.core.random.bits import SeededBits
 from sottovoce.core.random.streams import SERVER, Purpose, Streams
@@ -154,9 +154,7 @@ def _sums(array: np.ndarray, seed: int, place: int) -> np.ndarray:
 @lru_cache(maxsize=64)
 def _sums_of_few(numbers: bytes, shape: tuple[int, ...], seed: int, place: int) -> np.ndarray:
     """The same for one number of each client. Such is the scale of noise, which is mostly the same in every round."""
-    found = sums(np.frombuffer(numbers).reshape(shape), _factors(seed, 1, place))
-    found.flags.writeable = False
-    return found
+    return unwritable(sums(np.frombuffer(numbers).reshape(shape), _factors(seed, 1, place)))
 
 
 @lru_cache(maxsize=64)
@@ -167,10 +165,7 @@ def _factors(seed: int, numbers: int, place: int) -> Factors:
     """
     words = 2 * numbers
     bits = Streams(seed).bits(np.array([SERVER]), 0, Purpose.BINDING, 2 * (words + 1), place)
-    factors = Factors.of(np.ascontiguousarray(bits.reshape(words + 1, 2).T))
-    for array in factors:
-        array.flags.writeable = False
-    return factors
+    return Factors.of(bits.reshape(words + 1, 2).T)
 
 
 def rows_digests(X: np.ndarray, y: np.ndarray, offsets: np.ndarray) -> np.ndarray:

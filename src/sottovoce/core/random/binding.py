@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from sottovoce.core.arrays import Floats, Words
+from sottovoce.core.arrays import Floats, Words, unwritable
 from sottovoce.core.compiling import THREADS, compiled_pays
 
 _LAST_32 = np.uint64(32)
@@ -25,7 +25,7 @@ class Factors(NamedTuple):
 
     @classmethod
     def of(cls, table: Words) -> Self:
-        return cls(table, table[:, 0].copy(), np.ascontiguousarray(table[:, 1:].T))
+        return cls(unwritable(table), unwritable(table[:, 0]), unwritable(table[:, 1:].T))
 
 
 def sums(array: Floats, factors: Factors) -> Words:

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from sottovoce.core import check
-from sottovoce.core.arrays import everyone, of_clients, same_clients
+from sottovoce.core.arrays import everyone, of_clients, same_clients, unwritable
 from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import ArgMin, Array, Arrays, Asks, Descent, Noise, Oracle, Part, ProxSteps
 from sottovoce.core.loss import Loss
@@ -242,9 +242,9 @@ class Door:
                 "gradient_bound": self.gradient_bound(local),
                 "curvature_bound": self.curvature_bound(local),
             }
-            for numbers in constants.values():
+            for name, numbers in constants.items():
                 if isinstance(numbers, np.ndarray):
-                    numbers.flags.writeable = False  # the next round sees the same
+                    constants[name] = unwritable(np.asarray(numbers))  # the next round sees the same
             kept = local if local is everyone(len(self.clients)) else local.copy()  # a caller may change its own
             shown = self._shown = kept, part, constants
         return shown[2]
