@@ -18,7 +18,9 @@ from benchmarks import clock, loop, round_cost
 from sottovoce.algorithms import DPADMM, ADMMSharing, FedAvg
 from sottovoce.core.compiling import THREADS
 from sottovoce.core.participation import Everyone
-from sottovoce.core.random.streams import Streams
+from sottovoce.core.random.streams import Purpose, Streams
+from sottovoce.experiment.local import LocalClients
+from sottovoce.privacy.noise_key import Occasion
 
 NOTHING = sv.Objective(sv.Logistic(), sv.L2(1e-3))
 PROVEN = sv.Proven(10.0, 1e-5, 1.0)
@@ -105,16 +107,15 @@ def train(turns: int) -> dict[str, Any]:
     """`train` as a user calls it: what its loop, ledger, noise and history add to the passes, at Adult size.
 
     Beside as many passes in a row as a run makes; and beside one alone, which finds other work's data in the caches.
+    And what `bare` adds to the same passes: whoever also counts and checks adds more.
     """
     short, long = 5, 25
     numbers = {}
     for name, steps, each in (("one step", 1, 400), ("five steps", 5, 400), ("one step, 2000 rows a client", 1, 2000)):
         federation = round_cost.data(rows=each)
-        rows = assemble(
-            FedAvg(), federation, NOTHING, sv.NoPrivacy(), Everyone(), long, Streams(0), None, "kernel"
-        ).exact
+        place = assemble(FedAvg(), federation, NOTHING, PROVEN, Everyone(), long, Streams(0), None, "kernel")
 
-        def passes(count: int, rows: Any = rows) -> None:
+        def passes(count: int, rows: Any = place.exact) -> None:
             for _ in range(count):
                 rows.gradient(round_cost.POINT, clip=1.0)
 
@@ -131,11 +132,13 @@ def train(turns: int) -> dict[str, Any]:
         }
         for mode, history, count in itertools.product(("none", "proven"), ("released", "objective"), (short, long)):
             tasks[f"{mode} {history} {count}"] = functools.partial(play, mode, history, count)
+        for mode, count in itertools.product(("none", "proven"), (short, long)):
+            tasks[f"{mode} bare {count}"] = functools.partial(bare, place, mode == "proven", steps, count)
         print(f"methods: train, {name}", flush=True)
         turn = clock.side_by_side(tasks, turns)
         in_a_row = (turn.seconds[f"passes {steps * long}"] - turn.seconds[f"passes {steps * short}"]) / (long - short)
         numbers[name] = {"pass ms": turn.ms("passes 1"), "passes ms": 1e3 * float(np.median(in_a_row))}
-        for mode, history in itertools.product(("none", "proven"), ("released", "objective")):
+        for mode, history in itertools.product(("none", "proven"), ("released", "objective", "bare")):
             many, few = (turn.seconds[f"{mode} {history} {count}"] for count in (long, short))
             a_round = (many - few) / (long - short)
             numbers[name][f"{mode}, {history}"] = {
@@ -144,6 +147,21 @@ def train(turns: int) -> dict[str, Any]:
                 "alone": clock.median_within(a_round / (steps * turn.seconds["passes 1"]) - 1),
             }
     return numbers
+
+
+def bare(place: LocalClients, noisy: bool, steps: int, rounds: int) -> np.ndarray:
+    """FedAvg without a library around it: pass, noise, step and mean. Nothing counts, checks, seals or records."""
+    w, noise, everyone = np.zeros((1, place.dim)), np.array([[0.01]]), np.arange(place.n)
+    for k in range(rounds):
+        of_clients = w
+        for step in range(steps):
+            slope = place.exact.gradient(of_clients, clip=1.0)
+            if noisy:
+                occasion = Occasion(everyone, everyone, k + 1, Purpose.NOISE, step)
+                slope = place.door.key.noisy("gaussian", noise, occasion, slope, (noise, of_clients), in_place=True)
+            of_clients = of_clients - 0.1 * (slope + 1e-3 * of_clients)
+        w = of_clients.mean(axis=0, keepdims=True)
+    return w
 
 
 def million(clients: int) -> dict[str, Any]:

@@ -80,6 +80,11 @@ def run(algorithm: Any, privacy: Any, **more: Any) -> sv.Result:
     return sv.train(algorithm, small(), goal(), privacy=privacy, rounds=ROUNDS, seed=3, engine="numpy", **more)
 
 
+def spent(result: sv.Result) -> float:
+    assert result.guarantee.epsilon is not None
+    return result.guarantee.epsilon
+
+
 @pytest.mark.parametrize("participation", [sv.Everyone(), sv.KOfN(6)], ids=["everyone", "k of n"])
 @pytest.mark.parametrize("privacy", PRIVACY)
 @pytest.mark.parametrize("way", WAYS)
@@ -88,14 +93,14 @@ def test_every_answer_is_charged_whatever_the_algorithm_does_to_the_mask(
 ) -> None:
     honest = run(DPSGD(), PRIVACY[privacy], participation=participation)
     attack = run(Unasked(way=way), PRIVACY[privacy], participation=participation)
-    assert attack.guarantee.epsilon == honest.guarantee.epsilon > 0.5
+    assert spent(attack) == spent(honest) > 0.5
     assert np.array_equal(attack.history["epsilon"], honest.history["epsilon"])
 
 
 def test_the_same_with_ledgers_on_disk(tmp_path: Path) -> None:
     honest = run(DPSGD(), PRIVACY["record"], ledgers=tmp_path / "honest")
     attack = run(Unasked(), PRIVACY["record"], ledgers=tmp_path / "attack")
-    assert attack.guarantee.epsilon == honest.guarantee.epsilon > 0.5
+    assert spent(attack) == spent(honest) > 0.5
 
 
 def test_who_gets_the_checkpoints_of_one_run_cannot_change_those_of_another() -> None:
@@ -117,4 +122,4 @@ def test_who_gets_the_checkpoints_of_one_run_cannot_change_those_of_another() ->
             name: array.tobytes() for name, array in now.clients.items()
         }
     resumed = run(DPSGD(), PRIVACY["record"], resume=again[1])
-    assert resumed.guarantee.epsilon == honest.guarantee.epsilon
+    assert spent(resumed) == spent(honest)

@@ -268,6 +268,21 @@ def test_an_algorithm_cannot_take_more_than_it_declared(algorithm: Any, message:
         sv.train(algorithm, small(), goal(), rounds=2, privacy=sv.Proven(1.0, 1e-5, 1.0), seed=0, engine="numpy")
 
 
+@pytest.mark.parametrize("runs", [None, 2])
+def test_a_question_that_does_not_fit_is_refused_before_it_is_charged(runs: int | None) -> None:
+    place = assemble(
+        DPSGD(), small(), goal(), sv.Proven(1.0, 1e-5, 1.0), Everyone(), 4, Streams(5, runs), None, "numpy"
+    )
+    active = np.ones(place.streams.shape(place.n), dtype=bool)
+    oracle, _ = place.door.open(np.arange(place.n), active, 1)
+    with pytest.raises(InvalidInput, match="another axis"):
+        oracle.grad(np.zeros((*active.shape[:-1], 1, 1, place.dim)))
+    assert isinstance(place.ledger, MemoryLedger)
+    assert not place.ledger.spent(0)
+    assert oracle.grad(np.zeros((*active.shape[:-1], 1, place.dim))).shape == (*active.shape, place.dim)
+    assert sum(place.ledger.spent(0).values()) == 1
+
+
 def test_epsilon_is_exactly_what_was_asked_for() -> None:
     for algorithm, rounds in ((sv.DPADMM(), 7), (FedAvg(local_steps=3), 5), (ADMM(), 2)):
         result = sv.train(algorithm, small(), goal(), rounds=rounds, privacy=sv.Proven(1.5, 1e-4, 1.0), seed=0)

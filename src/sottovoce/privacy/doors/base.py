@@ -235,7 +235,7 @@ class Door:
         """The numbers that an oracle shows; cached until other clients, or another kind of question, are asked."""
         shown = self._shown
         if shown is None or shown[1] != part or not same_clients(local, shown[0]):
-            constants: Json = {
+            constants: dict[str, Numbers] = {
                 "size": self.exact.sizes[local][:, None].astype(np.float64),
                 "weight": self.exact.weights[local],
                 "noise_std": self.noise_std(local, part),
@@ -244,7 +244,7 @@ class Door:
             }
             for name, numbers in constants.items():
                 if isinstance(numbers, np.ndarray):
-                    constants[name] = unwritable(np.asarray(numbers))  # the next round sees the same
+                    constants[name] = unwritable(numbers)  # the next round sees the same
             kept = local if local is everyone(len(self.clients)) else local.copy()  # a caller may change its own
             shown = self._shown = kept, part, constants
         return shown[2]
@@ -262,8 +262,12 @@ class Door:
                 raise InvalidInput(
                     f"Oracle: this algorithm declared {part.answers} answers for round {k} and asked for one more"
                 )
+            tables = tuple(map(_table, asked))
+            if any(table.ndim > active.ndim + 1 for table in tables):
+                shape = (*active.shape, self.exact.dim)
+                raise InvalidInput(f"Oracle: what is asked must fit {shape}, and it has another axis before these")
             count += 1
-            return Question(local, active, k, count - 1, part, tuple(map(_table, asked)))
+            return Question(local, active, k, count - 1, part, tables)
 
         return next_question
 
