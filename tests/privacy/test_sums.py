@@ -191,7 +191,7 @@ def test_one_term_shows_nothing_of_the_sum_alone_but_all_of_them_do() -> None:
     slopes = -LABELS / (1 + np.exp(LABELS * (ROWS @ w[0])))
     cut = slopes * np.minimum(1, 0.5 / (np.abs(slopes) * np.linalg.norm(ROWS, axis=1)))
     assert exchange is not None
-    assert np.allclose(exchange.up.g, cut @ ROWS / len(ROWS), atol=2e-5)
+    assert np.allclose(exchange.up.g, cut @ ROWS / len(ROWS), rtol=0, atol=1e-4)  # six deviations of the noise
 
 
 def test_weights_of_clients_go_into_the_terms_before_the_grid() -> None:

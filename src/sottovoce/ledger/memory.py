@@ -44,6 +44,7 @@ class MemoryLedger:
         self._caps = self._counts.copy()
         self._all = unwritable(np.ones(self.shape, bool))
         self._alike: int | None = 0  # how many answers each client gave, of all kinds; None: not known, or unequal
+        self._exceeded: bool | None = False  # whether recalled answers cost more than the budget; None: not known
         self._least = 0  # so many more answers every client can afford, if there is one kind of event; 0: not known
 
     def charge(
@@ -81,7 +82,7 @@ class MemoryLedger:
         row = self._row(event)
         self._counts[row][..., client] += answers
         self._caps[..., client] = _UNKNOWN
-        self._least, self._alike = 0, None
+        self._least, self._alike, self._exceeded = 0, None, None
 
     def afford(
         self, event: Event, answers: ArrayLike = 1, clients: Clients = None, round: int | None = None
@@ -118,7 +119,7 @@ class MemoryLedger:
     def spread(self) -> Spread:
         """The largest, the median and the smallest of `epsilons(roughly=True)`: of each run, or one for all runs."""
         if self._alike and len(self._events) == 1 and self._events[0].sampling == "full":  # the cheapest case
-            alike = min(_epsilon(self.budget, tuple(self._events), (self._alike,)), self.budget.epsilon)
+            alike = _epsilon(self.budget, tuple(self._events), (self._alike,))
             return alike, alike, alike
         return spread_of(self.epsilons(roughly=True))
 
@@ -126,18 +127,21 @@ class MemoryLedger:
         """The epsilon spent so far, of every client (in every run).
 
         `roughly`: still an upper bound, but cheaper where batches are sampled and an accountant takes its time: counts
-        are rounded up (to a quarter of a power of two), so that few different ones occur. No client is shown beyond
-        its budget.
+        are rounded up (to a quarter of a power of two), so that few different ones occur. That shows no client beyond
+        a budget that it did not exceed.
         """
         counts = self._counts
-        if roughly and any(event.sampling != "full" for event in self._events):
+        roughly = roughly and any(event.sampling != "full" for event in self._events)
+        if roughly:
             grain = 2 ** np.maximum(np.floor(np.log2(np.maximum(counts, 1))).astype(np.int64) - 2, 0)
             counts = -(-counts // grain) * grain
         states, which = self._distinct(counts)
         events = tuple(self._events)
         values = np.array([_epsilon(self.budget, events, tuple(state)) for state in states.tolist()], np.float64)
         if roughly:
-            values = np.minimum(values, self.budget.epsilon)
+            if self._exceeded is None:
+                self._exceeded = bool((self.epsilons() > self.budget.epsilon).any())
+            values = values if self._exceeded else np.minimum(values, self.budget.epsilon)
         return values[which].reshape(self.shape)
 
     def state(self) -> dict[str, np.ndarray]:
@@ -154,7 +158,7 @@ class MemoryLedger:
         self._events = events
         self._counts = counts.astype(np.int64)
         self._caps = np.full_like(self._counts, _UNKNOWN)
-        self._least, self._alike = 0, None
+        self._least, self._alike, self._exceeded = 0, None, None
 
     def _row(self, event: Event) -> int:
         """The event's place on the first axis; a new kind gets a new one."""

@@ -148,7 +148,7 @@ def compare(dataset: str, split: str, method: str, epsilon: float, runs: int) ->
     result = _train(task, data, runs)
     spent, last = result.guarantee.epsilon, result.history
     assert spent is not None
-    assert spent <= epsilon * (1 + 1e-9)
+    assert spent <= epsilon
     megabytes = (last["bytes_up"][-runs:] + last["bytes_down"][-runs:]) / 1e6
     cost = {"rounds": result.rounds, "megabytes": megabytes, "spent": spent, "chosen": task.algorithm.name}
     return {"run": np.arange(runs), **_measured(result, runs), **cost}

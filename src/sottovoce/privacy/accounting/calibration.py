@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from sottovoce.core import check
@@ -13,7 +14,8 @@ from sottovoce.privacy.accounting.renyi import zcdp_rho
 from sottovoce.privacy.accounting.search import last_good, log_ratio
 from sottovoce.privacy.events import LEAST_SCALE, Event, GridEvent, make_event
 
-_TOLERANCE = 1e-9  # relative; a plan that uses up its budget must not fail on the last bit
+_MARGIN, _DIGITS = 1e-11, 10  # of noise: see `_least_of`
+_ROUNDING = 1e-12  # relative, of a number of answers
 _LEAST_SAMPLED_NOISE = 0.1  # with a generous delta, sampling alone is enough and the search for noise has no end
 
 
@@ -39,12 +41,32 @@ def with_least_noise(kind: Event, epsilon: float, delta: float, answers: int, sp
     """
     check.positive("calibrate", epsilon=epsilon)
     check.whole("calibrate", answers=answers)
-    event = replace(kind, noise_multiplier=_noise_alone(kind, epsilon, delta, answers))
-    step = 2**-52
-    # The last bits of a closed form may be on the wrong side.
-    while cost(compose("calibrate", {event: answers}, delta), delta) > epsilon:
-        event, step = replace(event, noise_multiplier=event.noise_multiplier * (1 + step)), 2 * step
-    return event if not spent else _beside(spent, event, epsilon, delta, answers)
+    spent = spent or {}
+    alone = _least_of(kind, _noise_alone(kind, epsilon, delta, answers), {}, epsilon, delta, answers)
+    if not spent:
+        return alone
+    return _least_of(kind, _noise_beside(spent, alone, epsilon, delta, answers), spent, epsilon, delta, answers)
+
+
+def _least_of(kind: Event, noise: float, spent: Spent, epsilon: float, delta: float, answers: int) -> Event:
+    """`kind` with this much noise, which suffices up to rounding, rounded up to a few digits so that it truly does.
+
+    It is a little more than would do: on a machine whose functions differ in their last bits, the last answer of a plan
+    still fits, and the plan has the same noise. The last bits of a closed form may be on the wrong side.
+    """
+    least = Context(prec=_DIGITS, rounding=ROUND_CEILING)
+    step = _MARGIN
+    while True:
+        event = replace(kind, noise_multiplier=float(least.create_decimal_from_float(noise * (1 + step))))
+        if _cost_with(event, answers, spent, delta) <= epsilon:
+            return event
+        step *= 2
+
+
+def _cost_with(event: Event, answers: int, spent: Spent, delta: float, cheaply: bool = False) -> float:
+    """The epsilon of `spent` and so many answers more."""
+    together = {**spent, event: spent.get(event, 0) + answers}
+    return cost(compose("calibrate", together, delta), delta, cheaply)
 
 
 def _noise_alone(kind: Event, epsilon: float, delta: float, answers: int) -> float:
@@ -89,8 +111,8 @@ def _sampled_noise(kind: Event, epsilon: float, delta: float, answers: int, enou
     return math.exp(last_good(excess, max(last, point), min(last, point), _precision(kind)))
 
 
-def _beside(spent: Spent, alone: Event, epsilon: float, delta: float, answers: int) -> Event:
-    """The event with the least noise for `answers` after `spent`; `alone` would do if nothing had been spent."""
+def _noise_beside(spent: Spent, alone: Event, epsilon: float, delta: float, answers: int) -> float:
+    """The least noise multiplier for `answers` after `spent`; `alone` would do if nothing had been spent."""
     before = cost(compose("calibrate", spent, delta), delta)
     rule = f"epsilon {before:.6g} is spent before the first answer, and the budget is {epsilon:.6g}"
     hint = "Give a larger budget, or spend less of it before"
@@ -98,13 +120,12 @@ def _beside(spent: Spent, alone: Event, epsilon: float, delta: float, answers: i
 
     def excess(log_noise: float) -> float:
         event = replace(alone, noise_multiplier=math.exp(log_noise))
-        together = {**spent, event: spent.get(event, 0) + answers}
-        return log_ratio(cost(compose("calibrate", together, delta), delta), epsilon)
+        return log_ratio(_cost_with(event, answers, spent, delta), epsilon)
 
     bad = good = math.log(alone.noise_multiplier)
     while excess(good) > 0:  # ends, since without bound on the noise only `before` is left
         bad, good = good, good + 0.5
-    return replace(alone, noise_multiplier=math.exp(last_good(excess, good, bad, _precision(alone))))
+    return math.exp(last_good(excess, good, bad, _precision(alone)))
 
 
 def _precision(kind: Event) -> float:
@@ -132,13 +153,14 @@ def affordable(
         left = budget_epsilon - 2 * most.slack, delta * math.exp(-most.slack)
         gaussian = all(other.mechanism == "gaussian" for other, _ in most.items)
         precision = gaussian_mu(*left) ** 2 if gaussian else 2 * zcdp_rho(*left)
-        room = precision * (1 + _TOLERANCE) - squared_mu((_continuous(other), n) for other, n in spent.items())
-        return max(0, math.floor(min(room * _continuous(event).noise_multiplier ** 2, at_most)))
-    limit = budget_epsilon * (1 + _TOLERANCE)
+        room = precision * (1 + _ROUNDING) - squared_mu((_continuous(other), n) for other, n in spent.items())
+        count = max(0, math.floor(min(room * _continuous(event).noise_multiplier ** 2, at_most)))
+        while count and _cost_with(event, count, spent, delta) > budget_epsilon:
+            count -= 1  # what rounding made too large
+        return count
 
     def excess(more: float, cheaply: bool) -> float:
-        together = {**spent, event: spent.get(event, 0) + math.floor(more)}
-        return cost(compose("affordable", together, delta), delta, cheaply) - limit
+        return _cost_with(event, math.floor(more), spent, delta, cheaply) - budget_epsilon
 
     # The bounds that cost nothing give a number of answers that is certainly affordable; a privacy loss
     # distribution can only add to it, and is never asked about numbers far beyond the budget.

@@ -12,6 +12,9 @@ from sottovoce.privacy.accounting.search import last_good_from
 _Function = Callable[[float | np.ndarray], np.ndarray]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _PLACES = (_NODES + 1) / 2  # in (0, 1)
+_LARGEST = (
+    0.99  # a delta beyond it promises nothing, and rounding hides its epsilon: that of this one is an upper bound
+)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -25,6 +28,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """The epsilon >= 0 at which N(0, 1) against N(mu, 1) has `delta`."""
     check.positive("gaussian_epsilon", mu=mu)
     check.between("gaussian_epsilon", 0, 1, delta=delta)
+    delta = min(delta, _LARGEST)
     goal = math.log(delta)
     if math.erf(mu / math.sqrt(8)) <= delta:  # 2 Phi(mu/2) - 1, the delta of epsilon 0
         return 0.0
@@ -40,11 +44,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         x -= step
         if abs(step) <= 1e-6 * max(safe, abs(x)):
             break
-    beyond = 2**-48 * max(safe, abs(x))  # so far from the root rounding hardly ever hides on which side a point is
+    size = max(safe, abs(x))
+    beyond = 2**-49 * size * (2 + size)  # so far from the root rounding does not hide on which side of it a point is
     while (good := x + beyond) < safe and _log_delta(mu, good) > goal:
         beyond *= 8
     good = good if good < safe else safe
-    return max(0.0, mu * (good + mu / 2))
+    return max(0.0, mu * (good + mu / 2) * (1 + 2**-50))  # three roundings, upwards
 
 
 def _beyond(x: float, goal: float) -> float:
@@ -111,6 +116,8 @@ def _log_delta_slope(mu: float, x: float, log_delta: float) -> tuple[float, floa
     """
     if x > 37.5:
         return -x, 1 / x
-    mills = math.sqrt(math.pi / 2) * float(_special()[0]((x + mu) / math.sqrt(2)))
+    t = x + mu
+    mills = math.sqrt(math.pi / 2) * float(_special()[0](t / math.sqrt(2)))
     slope = -mu * math.exp(-x * x / 2 - 0.5 * math.log(2 * math.pi) - log_delta) * mills
-    return slope, mu - 1 / mills - slope
+    beyond = 1 / mills - t if t < 1e3 else 1 / t  # nothing is left of the difference where t is large
+    return slope, -x - beyond - slope
