@@ -59,6 +59,13 @@ def test_a_pass_is_one_step_for_all_clients_and_copies_no_rows(stored: str, clip
     assert counted[1] <= counted[0] <= counted[1] + 1 <= 20  # the parts of large clients are added up in one call more
 
 
+@pytest.mark.parametrize("part", [slice(None), slice(1, None)], ids=["all clients", "a part of them"])
+def test_an_objective_needs_no_memory_for_all_rows(part: slice) -> None:
+    kept, _ = pool(200_000, 10, 2, "float32")
+    w, clients = np.zeros((1, 2)), None if part == slice(None) else np.arange(kept.n_clients)[part]
+    assert memory(lambda: kept.value(w, clients)) < kept.y.nbytes  # one number for each row
+
+
 def test_arg_mins_of_all_clients_take_tens_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """One client after the other it was several hundred."""
     rows, w = pool(50, 100, 20)

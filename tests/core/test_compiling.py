@@ -1,5 +1,6 @@
 """Work on several threads: who does which part, and when."""
 
+import signal
 import threading
 import time
 
@@ -62,6 +63,24 @@ def test_an_error_of_the_thread_that_asks_comes_first() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         threads.share(work, range(3), THREADS_PAY_FROM)
+
+
+def test_ctrl_c_waits_for_all_parts() -> None:
+    """Two of them, while the thread that asks waits for the last part: its caller goes on to use what is written."""
+    threads, ended = Threads(), list[int]()
+    threads.most = 2
+
+    def work(low: int, high: int) -> None:
+        if low == 1:
+            for _ in range(2):
+                time.sleep(0.1)
+                signal.raise_signal(signal.SIGINT)  # Python lets the main thread handle it
+            time.sleep(0.1)
+            ended.append(low)
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.share(work, range(3), THREADS_PAY_FROM)
+    assert ended == [1]
 
 
 def test_an_error_without_length_is_an_error() -> None:

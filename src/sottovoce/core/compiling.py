@@ -11,7 +11,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from importlib import import_module
 from types import FunctionType
@@ -51,13 +51,25 @@ class Threads:
                     works.append(pool.submit(copy_context().run, work, low, high))
                 work(cuts[0], cuts[1])  # this thread would only wait
             finally:
-                errors = [part.exception() for part in works]  # waits for each: they write into what is shared
-            for error in errors:
+                _wait_for(works)  # they write into what is shared
+            for error in (part.exception() for part in works):
                 if error is not None:
                     raise error
 
 
 THREADS = Threads()
+
+
+def _wait_for(works: list[Future[None]]) -> None:
+    """Until all have ended: Ctrl-C stops what comes after them."""
+    stopped: KeyboardInterrupt | None = None
+    while not all(part.done() for part in works):
+        try:
+            wait(works)
+        except KeyboardInterrupt as error:
+            stopped = error
+    if stopped is not None:
+        raise stopped
 
 
 @functools.cache

@@ -36,8 +36,8 @@ def sum_rounding(rows: np.ndarray, roundings: np.ndarray, reach: int) -> np.ndar
     A client's sum of n = `rows` terms, each of a norm at most C and with r = `roundings` errors on its way into the
     sum, is off by at most n C g, g = r u / (1 − r u). Two neighbours' exact sums are `reach` C apart, so the computed
     ones at most reach C (1 + 2 n g / reach); for replacing one record (reach 2) that is 2 C (1 + n g). The terms were
-    shrunk by 2^-40 below C, which pays for the first 60 rows or so: the factor is 1 there, 1 + 1.8e-11 for 400 rows
-    added one by one and 1 + 1.1e-6 for 10^5.
+    shrunk by 2^-40 below C, which pays for the first 60 rows or so: the factor is 1 there. Of rows that are
+    added one by one, with reach 2, it is 1 + 1.8e-11 for 400 and 1 + 1.1e-6 for 10^5; with reach 1 twice as far from 1.
     """
     error = roundings * 2.0**-53
     growth = 2.0 / reach * rows * error / (1.0 - error)

@@ -21,7 +21,7 @@ from sottovoce.problems.vectors import BLOCK, add_rows, collect, copy, dots, spr
 ROWS_PER_CHUNK = 512  # a client is split by its own size alone, so its sums depend neither on others nor on threads
 MOST_ROWS = 256  # of a block (`vectors.BLOCK`): their labels and caps take room in the nearest cache too
 IN_VECTOR = 16  # slopes of the longest vector that a processor has
-EVERY, SECOND = (0,), (0, 0)  # which rows are fetched: see `vectors.dots`
+EACH, EACH_SECOND = (0,), (0, 0)  # which rows are fetched: what counts is the length (`vectors.dots`)
 TASKS = 64  # more than any sensible number of threads; all take equally long, so that sharing them out is balanced
 SOFTMAX = 1  # the code of the loss with several margins
 
@@ -113,7 +113,7 @@ def _take(X, y, caps, lanes, own, low, high, at):
     """Put margins, labels and caps of the rows low:high into their room, from the place `at` on."""
     point, _, slopes, labels, bounds = own
     for row in range(low, high, 4):
-        dots(X, _four(row, high - 1), point, slopes, at + row - low, lanes, SECOND)
+        dots(X, _four(row, high - 1), point, slopes, at + row - low, lanes, EACH_SECOND)
     copy(y, low, high - low, labels, at)
     if len(caps):
         copy(caps, low, high - low, bounds, at)
@@ -161,7 +161,7 @@ def _kept(keep, sample, row, partner, to_keep):
 
 @njit(fastmath=FAST, error_model="numpy")
 def _sum_softmax(X, y, caps, norm, room, w, at, keep, sample, to_keep, rows, slopes, sums, to):
-    """The same for softmax; `slopes` has room for the outputs of a pair of rows."""
+    """Add slope x row over some rows, for softmax; `slopes` has room for the outputs of a pair of rows."""
     for row in range(rows[0], rows[1], 2):
         partner = min(row + 1, rows[1] - 1)
         first, second = _kept(keep, sample, row, partner, to_keep)
@@ -188,7 +188,8 @@ def _rooms(width, most, lanes, kind):
 
 
 def _one_margin(code: int, terms: str, lanes: tuple[int, ...]) -> FunctionType:
-    """The pass for a loss of one margin. It, its slope and slope x row are of the type `terms`, and added in float64.
+    """The pass for a loss of one margin. Margins, slopes and the sums of four rows have the type `terms`; these sums
+    are added in float64.
 
     What it is made with are constants of the compiled loop: nothing else is compiled.
 
@@ -253,7 +254,7 @@ def _chosen_rows(code: int, terms: str, lanes: tuple[int, ...]) -> FunctionType:
                         spread(sums[run, place, 0], total, lanes)
                     for row in range(low, min(low + step, stop)):
                         if kept[row + to_keep]:
-                            dots(X, (row,), point, slopes, 0, lanes, SECOND)
+                            dots(X, (row,), point, slopes, 0, lanes, EACH_SECOND)
                             slope = kind(slope_of(code, parameter, kind(y[row]), slopes[0]))
                             slope = clamped(slope, kind(caps[row]), kind(0.0)) if len(caps) else slope
                             slopes[0] = slope
@@ -297,9 +298,9 @@ def gradients(stored: str, terms: str, code: int, lanes: int, batches: bool) -> 
 
     Rounding. A row adds a vector of the norm that its cap allows, whatever error its margin has: slopes are clamped.
     Four such vectors are summed in the type `terms` (float32: `core.clipping.caps_in_float32` has the error, for which
-    caps leave room). Those sums are added in float64, so that each row's share goes through at most as many roundings
-    as a chunk has rows (`Rows.roundings`), which is part of the sensitivity that doors state
-    (`privacy.sensitivity.sum_rounding`): 1 + 1.8e-11 for 400 rows.
+    caps leave room). Those sums are added in float64. `Rows.roundings` says how many roundings a row's share goes
+    through, and the sensitivity that doors state grows by them (`privacy.sensitivity.sum_rounding`): at 400 rows by a
+    factor of 1 + 1.8e-11 where a record is replaced, and of 1 + 3.6e-11 where one is added or removed.
 
     Shapes: `w` (runs, clients, outputs, width), `keep` (runs, rows of these clients), `sums` (runs, places, outputs,
     width). An axis of length 1 of `w` (runs, clients) or of `keep` (runs) is shared; an empty `keep` keeps all. `caps`
@@ -337,7 +338,7 @@ def _margins(lanes: tuple[int, ...]) -> FunctionType:
                     if not one_point:
                         spread(w[run, np.int64(chunks[chunk, 2]) if w.shape[1] > 1 else 0], point, lanes)
                     for row in range(low, high, 4):
-                        dots(X, _four(row, high - 1), point, some, row - low, lanes, EVERY)
+                        dots(X, _four(row, high - 1), point, some, row - low, lanes, EACH)
                     copy(some, 0, high - low, margins[run], to + low - start)
 
     return margins_of

@@ -25,7 +25,7 @@ def _exp(x):
     """e^x to all digits but the last. With a call to the C library a loop could not work on several numbers at once.
 
     x = k log 2 + r with a whole k, which adding 3·2^51 leaves in the last digits; then a Taylor polynomial of r, and k
-    is added to the exponent. Where e^x is not a normal number, the nearest one that is; NaN stays NaN.
+    is added to the exponent. Below -708 and above 709 it is that of these two; NaN stays NaN.
     """
     if x > 709.0:
         x = 709.0

@@ -68,9 +68,9 @@ class _Numbers:
             self.builder.call(fetch, [self.builder.bitcast(line, byte), *how])
 
     def fetch_short(self, starts, begin) -> None:
-        """The same where a vector is shorter than a line: of the rows after those that begin here, one after the other.
+        """The same for rows whose vectors are shorter than a line: the numbers that follow these rows, line by line.
 
-        Fetched row by row, as `fetch` does it, most lines would be fetched several times.
+        `fetch`, called for each vector of each row, would ask for most lines several times.
         """
         if not self.fills_lines:
             later = self.builder.add(starts[0], self.builder.mul(begin, _WHOLE(len(starts))))
@@ -213,9 +213,9 @@ def copy(typing_context, numbers, begin, count, room, at):
 def dots(typing_context, X, rows, point, room, at, lanes, nth):
     """dots(X, rows, point, room, at, lanes, nth): the products of some rows of X with a point are put into room[at:].
 
-    Meanwhile every n-th one of the rows that come later is fetched, if `nth` is a tuple of n numbers. Where slope x row
-    is added afterwards, n is 2 and `add_rows` fetches the rest: so the memory has no pauses. Where vectors are shorter
-    than a line of the cache, one of the two fetches all: this one if n is 1, else `add_rows`.
+    Meanwhile rows that come later are fetched: each n-th of them, where n is the length of the tuple `nth`. Where slope
+    x row is added afterwards, n is 2 and `add_rows` fetches the others: so the memory has no pauses. Where vectors are
+    shorter than a line of the cache, one of the two fetches all: this one if n is 1, else `add_rows`.
     """
 
     def build(context, builder, signature, given):

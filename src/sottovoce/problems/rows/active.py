@@ -1,6 +1,7 @@
 """Which clients a question is for, and their rows in blocks that fit in the cache."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -94,16 +95,27 @@ class ActiveClients:
     @cached_property
     def blocks(self) -> list[Block]:
         """Whole clients, about `rows_per_block` rows at a time."""
-        lows: list[int] = np.unique(self.bounds[:-1] // self.rows_per_block, return_index=True)[1].tolist()
-        blocks: list[Block] = []
-        for low, high in itertools.pairwise([*lows, len(self.sizes)]):
-            first, end = int(self.bounds[low]), int(self.bounds[high])
-            rows: slice | Integers = slice(first, end)
-            if not self.contiguous:
-                jumps = self.starts[low:high] - self.bounds[low:high]
-                rows = np.repeat(jumps, self.sizes[low:high]) + np.arange(first, end)
-            blocks.append(Block(low, high, rows, first, self.bounds[low : high + 1] - first))
-        return blocks
+        return [
+            Block(
+                low, high, self.rows_of(low, high), first := int(self.bounds[low]), self.bounds[low : high + 1] - first
+            )
+            for low, high in self.turns(self.rows_per_block)
+        ]
+
+    def turns(self, rows: int) -> Iterator[tuple[int, int]]:
+        """Clients low:high in turns of about so many rows, or of one client that has more."""
+        n, firsts = len(self.sizes), np.arange(0, int(self.bounds[-1]), rows)
+        lows: list[int] = np.unique(np.searchsorted(self.bounds, firsts)).tolist()
+        return itertools.pairwise([*(low for low in lows if low < n), n])
+
+    def rows_of(self, low: int, high: int) -> slice | Integers:
+        """Where the rows of clients low:high stand."""
+        first, end = int(self.bounds[low]), int(self.bounds[high])
+        if self.contiguous:
+            return slice(first, end)
+        rows = np.repeat(self.starts[low:high] - self.bounds[low:high], self.sizes[low:high])
+        rows += np.arange(first, end)
+        return rows
 
 
 def checked_offsets(offsets: ArrayLike, rows: int) -> Integers:

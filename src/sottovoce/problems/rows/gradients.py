@@ -13,8 +13,9 @@ from sottovoce.problems.rows.active import ActiveClients
 from sottovoce.problems.rows.stored import StoredRows, in_float64
 
 SPARE = 2**24  # numbers in one temporary array of the kernels; more runs than that go in turns
+MARGINS_AT_ONCE = 2**18  # they are read once, when they are still in a cache
 # Nanoseconds for a number of the rows, and for a slope, about.
-_BY_KERNEL, _BY_NUMPY, _ON_GRID, _MARGINS = (0.15, 3.0), (0.5, 15.0), (0.5, 3.0), (0.15, 0.0)
+_BY_KERNEL, _BY_NUMPY, _ON_GRID, _MARGIN = (0.15, 3.0), (0.5, 15.0), (0.5, 3.0), 0.15
 
 
 @dataclass(frozen=True)
@@ -79,16 +80,27 @@ def by_kernel(rows: StoredRows, active: ActiveClients, points: Floats, bound: Sl
     return answers[0] if len(answers) == 1 else np.concatenate(answers)
 
 
-def margins_by_kernel(rows: StoredRows, active: ActiveClients, points: Floats) -> Iterator[Floats]:
-    """In each run the margins of these clients' rows, end to end, for a loss of one; `points` as in `by_numpy`."""
-    (kernel, most), count = _margins_loop(rows.stored, rows.features), int(active.bounds[-1])
-    at_once = max(1, SPARE // max(1, count))
-    for low in range(0, len(points), at_once):
-        some = points[low : low + at_once, :, 0]
-        margins = np.empty((len(some), count))
-        given = rows.X, some, active.plan.chunks, most, margins
-        THREADS.share(partial(kernel, *given), active.plan.tasks, _nanoseconds(_MARGINS, rows, active, len(some)))
-        yield from margins
+def margins_by_kernel(
+    rows: StoredRows, active: ActiveClients, points: Floats
+) -> Iterator[tuple[int, int, int, Floats]]:
+    """Margins for a loss of one, in turns: (first run, low, high, margins of the rows of clients low:high, end to end).
+
+    `points` as in `by_numpy`; margins are (some runs, rows).
+    """
+    kernel, most = _margins_loop(rows.stored, rows.features)
+    for low, high in active.turns(MARGINS_AT_ONCE):
+        first, count = int(active.bounds[low]), int(active.bounds[high] - active.bounds[low])
+        chunks = active.plan.chunks
+        if (low, high) != (0, len(active.sizes)):
+            chunks = chunks[slice(*np.searchsorted(chunks[:, 2], (low, high)))].copy()
+            chunks[:, 3] -= first
+        at_once = max(1, MARGINS_AT_ONCE // count)
+        for run in range(0, len(points), at_once):
+            some = points[run : run + at_once, :, 0]
+            margins = np.empty((len(some), count))
+            given = rows.X, some, chunks, most, margins
+            THREADS.share(partial(kernel, *given), range(len(chunks) + 1), _MARGIN * rows.features * margins.size)
+            yield run, low, high, margins
 
 
 @cache

@@ -21,9 +21,10 @@ from sottovoce.problems.rows import moments
 from sottovoce.problems.rows.active import ActiveClients, checked_keep
 from sottovoce.problems.rows.argmin import subproblems
 from sottovoce.problems.rows.gradients import SlopeBound, by_kernel, by_numpy, margins_by_kernel, on_grid
-from sottovoce.problems.rows.stored import BLOCK, Scale, StoredRows, in_float64
+from sottovoce.problems.rows.stored import Scale, StoredRows, in_float64
 
 KERNEL_PAYS_FROM = 2_000_000  # rows x parameters: below it NumPy is fast enough and nobody waits for a compiler
+LOSSES_AT_ONCE = 2**14  # they, and what is needed to compute them, stay in a near cache
 
 
 class Rows(StoredRows):
@@ -118,12 +119,13 @@ class Rows(StoredRows):
         points = self._points(w, active)
         values = np.zeros((len(points), len(active.sizes)))
         if self.engine == "kernel" and self.loss.outputs == 1 and len(active.sizes) > 0:
-            y = self.y if active.contiguous else np.concatenate([self.y[block.rows] for block in active.blocks])
-            for run, losses in enumerate(margins_by_kernel(self, active, points)):
-                for low in range(0, len(y), BLOCK):
-                    some = slice(low, low + BLOCK)
-                    losses[some] = self.loss.value(losses[some], y[some])  # in place of the margins
-                values[run] = np.add.reduceat(losses, active.bounds[:-1])
+            for first, low, high, margins_of_runs in margins_by_kernel(self, active, points):
+                y, starts = self.y[active.rows_of(low, high)], active.bounds[low:high] - active.bounds[low]
+                for run, losses in enumerate(margins_of_runs, start=first):
+                    for place in range(0, len(y), LOSSES_AT_ONCE):
+                        some = slice(place, place + LOSSES_AT_ONCE)
+                        losses[some] = self.loss.value(losses[some], y[some])  # in place of the margins
+                    values[run, low:high] = np.add.reduceat(losses, starts)
         else:
             for block in active.blocks:
                 X, y = in_float64(self.X[block.rows]), self.y[block.rows]
