@@ -4,6 +4,7 @@ import gc
 import json
 import math
 import os
+import random
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,7 +33,7 @@ class Turns:
         return median_within(self.seconds[name] / self.seconds[over])
 
     def best_ratio(self, name: str, over: str) -> float:
-        """The same from the quickest turn of each: for wall time, which other work only ever lengthens."""
+        """From the quickest turn of each: for wall time, which other work only ever lengthens."""
         return float(self.seconds[name].min() / self.seconds[over].min())
 
 
@@ -41,15 +42,15 @@ def side_by_side(
 ) -> Turns:
     """CPU seconds (or another clock's) of each task, after one turn that does not count.
 
-    Every turn begins with another task, which runs once before it counts: the garbage collector has emptied the caches.
+    Every turn has an order of its own: what ran before a task decides what it finds in the caches. The first task of a
+    turn runs once before it counts: the garbage collector has emptied them.
     """
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     enabled = gc.isenabled()
     gc.disable()
     try:
         for turn in range(turns + 1):
-            names = list(tasks)
-            names = names[turn % len(names) :] + names[: turn % len(names)]
+            names = random.Random(turn).sample(list(tasks), len(tasks))
             tasks[names[0]]()
             for name in names:
                 begun = clock()

@@ -34,7 +34,7 @@ def run(quick: bool = False, turns: int = 21) -> dict[str, Any]:
         "rounds": rounds(5 * turns),
         "sharing": sharing(turns),
         "train": train(turns),
-        "million": million(100_000 if quick else 1_000_000),
+        "million": million(100_000 if quick else 1_000_000, 1 if quick else 3),
         "growth": growth(4 if quick else 16, max(3, turns // 3)),
         "float32": float32(),
     }
@@ -164,17 +164,22 @@ def bare(place: LocalClients, noisy: bool, steps: int, rounds: int) -> np.ndarra
     return w
 
 
-def million(clients: int) -> dict[str, Any]:
+def million(clients: int, turns: int) -> dict[str, Any]:
     """So many clients of 10 rows and 20 features in one process of its own: peak memory, and CPU seconds a round."""
     print(f"methods: {clients} clients", flush=True)
     numbers = {}
     for stored in ("float64", "float32"):
         task = [sys.executable, "-m", "benchmarks.methods", str(clients), stored]
-        done = subprocess.run(task, capture_output=True, text=True, check=False, env=os.environ)
-        if done.returncode:
-            raise RuntimeError(done.stderr[-1000:])
-        words = dict(word.split("=") for word in done.stdout.split() if "=" in word)
-        numbers[stored] = {name.replace("_", " "): float(value) for name, value in words.items()}
+        runs: list[dict[str, float]] = []
+        for _ in range(turns):
+            done = subprocess.run(task, capture_output=True, text=True, check=False, env=os.environ)
+            if done.returncode:
+                raise RuntimeError(done.stderr[-1000:])
+            runs.append({name: float(value) for name, value in (word.split("=") for word in done.stdout.split())})
+        memory, cpu, wall = (np.array([run[name] for run in runs]) for name in ("GiB", "cpu", "wall"))
+        numbers[stored] = {
+            "GiB": clock.median_within(memory), "cpu": float(np.median(cpu)), "wall": float(np.median(wall)),
+        }  # fmt: skip
     return {"clients": clients, **numbers}
 
 
@@ -197,7 +202,7 @@ def _million(clients: int, stored: str) -> None:
     )  # fmt: skip
     cpu, wall = np.median(np.diff(np.array(at), axis=0), axis=0)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"gigabytes={peak:.3f} cpu={cpu:.3f} wall={wall:.3f}")
+    print(f"GiB={peak:.3f} cpu={cpu:.3f} wall={wall:.3f}")
 
 
 def growth(factor: int, turns: int) -> dict[str, Any]:

@@ -92,6 +92,13 @@ def _padded(count):
 
 
 @njit(error_model="numpy", inline="always")
+def _parts(chunks, chunk):
+    """What `Plan.chunks` says of a chunk, with signs: Numba computes unsigned and signed numbers in floating point."""
+    first, end, client = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 2])
+    return first, end, client, np.int64(chunks[chunk, 3]), np.int64(chunks[chunk, 4])
+
+
+@njit(error_model="numpy", inline="always")
 def _last(chunks, first, end, most):
     """The end of the chunks from `first` on that are taken together: at least one, or several of few rows."""
     places = 0
@@ -241,8 +248,8 @@ def _chosen_rows(code: int, terms: str, lanes: tuple[int, ...]) -> FunctionType:
     def chosen_rows(X, y, caps, parameter, norm, room, most, weights, w, keep, chunks, sums, begin, end):
         point, total, slopes, _, _ = _rooms(X.shape[1], 0, lanes, kind)
         for chunk in range(begin, end):
-            start, stop, owner = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 2])
-            to_keep, place = np.int64(chunks[chunk, 3]) - start, np.int64(chunks[chunk, 4])
+            start, stop, owner, in_keep, place = _parts(chunks, chunk)
+            to_keep = in_keep - start
             step = stop - start if len(sums) == 1 else most
             for low in range(start, stop, step):
                 for run in range(len(sums)):
@@ -268,8 +275,8 @@ def _several_margins(X, y, caps, parameter, norm, room, most, weights, w, keep, 
     """The pass for a softmax loss."""
     slopes = np.empty((2, w.shape[2]))
     for chunk in range(begin, end):
-        start, stop, owner = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 2])
-        to_keep, place = np.int64(chunks[chunk, 3]) - start, np.int64(chunks[chunk, 4])
+        start, stop, owner, in_keep, place = _parts(chunks, chunk)
+        to_keep = in_keep - start
         client = owner if w.shape[1] > 1 else 0
         sums[:, place] = 0.0
         for low in range(start, stop, most):
@@ -331,12 +338,12 @@ def _margins(lanes: tuple[int, ...]) -> FunctionType:
         if one_point:
             spread(w[0, 0], point, lanes)
         for chunk in range(begin, end):
-            start, stop, to = np.int64(chunks[chunk, 0]), np.int64(chunks[chunk, 1]), np.int64(chunks[chunk, 3])
+            start, stop, client, to, _ = _parts(chunks, chunk)
             for low in range(start, stop, most):
                 high = min(low + most, stop)
                 for run in range(len(w)):
                     if not one_point:
-                        spread(w[run, np.int64(chunks[chunk, 2]) if w.shape[1] > 1 else 0], point, lanes)
+                        spread(w[run, client if w.shape[1] > 1 else 0], point, lanes)
                     for row in range(low, high, 4):
                         dots(X, _four(row, high - 1), point, some, row - low, lanes, EACH)
                     copy(some, 0, high - low, margins[run], to + low - start)
