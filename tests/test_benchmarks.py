@@ -8,6 +8,7 @@ import pytest
 from benchmarks import __main__ as bench
 from benchmarks import clock, page
 from benchmarks.peers import environments, section
+from benchmarks.peers.watch import Watched
 
 
 @pytest.fixture
@@ -62,3 +63,13 @@ def test_of_the_peers_only_those_that_are_left_are_announced(
 def test_the_page_of_speed_is_that_of_the_numbers_that_are_kept(tmp_path: Path) -> None:
     page.write(tmp_path)
     assert (tmp_path / "speed.md").read_text() == (page.DOCS / "speed.md").read_text()
+
+
+def test_a_round_costs_what_the_quickest_long_and_short_runs_differ_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first run of a process has compilers in it, or nothing at all: it must not count."""
+    spent = [[0.01], [0.5, 1.5], [0.4, 1.6], [0.6, 1.7]]
+    lines = [json.dumps({"cpu": cpu, "wall": 2 * cpu, "objective": 0.3}) for turn in spent for cpu in turn]
+    done = Watched("".join(f"RESULT {line}\n" for line in lines), "", 0, 9.0, 9.0, 100.0)
+    monkeypatch.setattr(section, "watch", lambda *given: done)
+    found = section.a_round(section.Peer("a loop", "loop.py", rounds=(10, 110)), 1)
+    assert found == {"ms": pytest.approx(11.0), "wall ms": pytest.approx(22.0), "megabytes": 100.0, "objective": 0.3}

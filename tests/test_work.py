@@ -60,7 +60,7 @@ def test_a_pass_is_one_step_for_all_clients_and_copies_no_rows(stored: str, clip
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(1, None)], ids=["all clients", "a part of them"])
-def test_an_objective_needs_no_memory_for_all_rows(part: slice) -> None:
+def test_an_objective_of_many_clients_needs_no_memory_for_all_rows(part: slice) -> None:
     kept, _ = pool(200_000, 10, 2, "float32")
     w, clients = np.zeros((1, 2)), None if part == slice(None) else np.arange(kept.n_clients)[part]
     assert memory(lambda: kept.value(w, clients)) < kept.y.nbytes  # one number for each row

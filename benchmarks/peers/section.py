@@ -140,7 +140,8 @@ def a_round(peer: Peer, steps: int, *shape: str) -> dict[str, float]:
         for one, done in zip(found, families, strict=True):
             one["cpu"] = done.cpu
     between = (peer.rounds[1] - peer.rounds[0]) / 1e3
-    shorts, longs = found[-2::-2], found[-1::-2]  # from the last to the first
+    found = found if peer.family else found[1:]
+    shorts, longs = found[::2], found[1::2]
     cpu, wall = (min(run[of] for run in longs) - min(run[of] for run in shorts) for of in ("cpu", "wall"))
     return {
         "ms": cpu / between,

@@ -875,6 +875,16 @@ def test_what_is_spent_beyond_the_budget_is_counted_and_shown_in_full(event: Eve
     assert np.array_equal(again.epsilons(roughly=True), ledger.epsilons(roughly=True))
 
 
+def test_one_client_beyond_the_budget_shows_no_other_there() -> None:
+    event = Event("gaussian", 4.0, sampling="fixed-size", batch=1, size=9)
+    ledger, most = MemoryLedger(Budget(1.0, 1e-5), (2,)), accounting.affordable(event, 1.0, 1e-5)
+    ledger.recall(event, 0, 5000)
+    ledger.recall(event, 1, most)
+    beyond, within = ledger.epsilons(roughly=True)
+    assert beyond >= ledger.epsilons()[0] > 1.0
+    assert within == 1.0
+
+
 def test_counts_that_are_rounded_up_show_nobody_beyond_the_budget() -> None:
     event = Event("gaussian", 4.0, sampling="fixed-size", batch=1, size=9)
     ledger, most = MemoryLedger(Budget(1.0, 1e-5), (1,)), accounting.affordable(event, 1.0, 1e-5)

@@ -1,5 +1,6 @@
 import math
 import random
+from fractions import Fraction
 from typing import Any
 
 import dp_accounting
@@ -557,6 +558,48 @@ def test_what_is_affordable_costs_no_more_than_the_budget_to_the_last_bit(spent)
             event = Event("gaussian", math.sqrt(answers / left) * (1 + step * 2e-14))
             most = affordable(event, 1.0, 1e-5, spent)
             assert epsilon({**spent, event: most}, 1e-5) <= 1.0 < epsilon({**spent, event: most + 1}, 1e-5)
+
+
+@pytest.mark.parametrize("delta", [0.9, 0.99, 0.991, 0.9999, 1 - 1e-12])
+def test_a_plan_uses_its_budget_where_delta_is_near_one(delta):
+    for answers in (1, 100, 10**6):
+        event = Event("gaussian", calibrate(1.0, delta, answers))
+        assert affordable(event, 1.0, delta) == answers
+    assert affordable(Event("gaussian", 2000.0), 1.0, delta) >= 10**6
+
+
+@pytest.mark.parametrize("kind", ["laplace", "randomized-response"])
+def test_pure_epsilons_are_never_too_small(kind):
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        spent = {Event(kind, 10 ** rng.uniform(-1, 3)): int(rng.integers(1, 1000)) for _ in range(rng.integers(1, 4))}
+        exact = sum(Fraction(count) / Fraction(event.noise_multiplier) for event, count in spent.items())
+        assert exact <= Fraction(epsilon(spent, 0.0)) <= exact * (1 + Fraction(1, 2**52))
+
+
+def test_zcdp_epsilons_are_never_too_small():
+    """At the best order to 50 digits: any order gives a bound, but none a smaller one."""
+    rng = np.random.default_rng(0)
+    with mpmath.workdps(50):
+        for _ in range(200):
+            noise, count, delta = 10 ** rng.uniform(-1, 3), int(rng.integers(1, 1000)), 10 ** rng.uniform(-12, -1)
+            rho, goal = mpmath.mpf(count) / mpmath.mpf(noise) ** 2 / 2, -mpmath.log(mpmath.mpf(delta))
+            above = mpmath.sqrt(goal / rho)
+            for _ in range(60):  # Newton's method for rho a² + log(1 + a) = log(1/delta)
+                above -= (rho * above**2 + mpmath.log1p(above) - goal) / (2 * rho * above + 1 / (1 + above))
+            best = rho * (1 + above) + mpmath.log(above / (1 + above)) + (goal - mpmath.log1p(above)) / above
+            found = epsilon({Event("discrete-gaussian", noise): count}, delta)
+            assert max(0, best) <= found <= max(0, best) * (1 + mpmath.mpf("2e-11")) + mpmath.mpf("1e-13")
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 3.0])
+def test_epsilon_is_zero_only_where_it_is(mu):
+    at_zero = math.erf(mu / math.sqrt(8))
+    with mpmath.workdps(60):
+        exact = mpmath.erf(mpmath.mpf(mu) / mpmath.sqrt(8))
+        for step in range(-8, 9):
+            delta = at_zero * (1 + step * 2**-52)
+            assert gaussian_epsilon(mu, delta) > 0 or exact <= delta
 
 
 def test_a_plan_fits_where_functions_differ_in_their_last_bits(monkeypatch):

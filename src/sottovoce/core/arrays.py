@@ -61,7 +61,11 @@ def everyone(n: int) -> Integers:
 
 
 def unwritable(array: AnyArray) -> AnyArray:
-    """A copy that nobody can change. NumPy's flag alone could be taken off again; but what lies in bytes stays."""
+    """A copy whose bytes nobody can change. NumPy's flag alone could be taken off again.
+
+    Whoever holds the array itself can have it show other bytes (`__setstate__`). So what is given to an algorithm is a
+    copy of its own, and no array that a door or a ledger reads can be reached from it (`base`).
+    """
     return np.ndarray(array.shape, array.dtype, array.tobytes())
 
 

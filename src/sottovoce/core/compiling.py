@@ -61,13 +61,15 @@ THREADS = Threads()
 
 
 def _wait_for(works: list[Future[None]]) -> None:
-    """Until all have ended: Ctrl-C stops what comes after them."""
-    stopped: KeyboardInterrupt | None = None
-    while not all(part.done() for part in works):
+    """Until all have ended: Ctrl-C, unless it comes between two steps of this loop, stops what comes after them."""
+    stopped: BaseException | None = None
+    waiting = True
+    while waiting:
         try:
             wait(works)
-        except KeyboardInterrupt as error:
-            stopped = error
+            waiting = False
+        except BaseException as error:  # from a signal handler
+            stopped = stopped or error
     if stopped is not None:
         raise stopped
 

@@ -122,11 +122,12 @@ def train(
     `after_round` gets a checkpoint after every round: it may save it, show progress, or raise an error to stop.
     """
     runs, lead = streams.runs or 1, () if streams.runs is None else (streams.runs,)
-    zeros, nobody = np.broadcast_to(0.0, (*lead, 1, transport.dim)), np.broadcast_to(False, (*lead, transport.n, 1))
+    zeros, nobody = np.broadcast_to(0.0, (*lead, 1, transport.dim)), np.broadcast_to(False, (*lead, transport.n))
     labels = getattr(transport, "labels", None)  # if columns are split between parties
 
     def hub(k: int, draw: Draw, answered: Booleans) -> Hub:
-        return Hub(transport.n, penalty, draw, k, answered, zeros, labels)
+        # The mask decides who is charged: an algorithm gets a copy.
+        return Hub(transport.n, penalty, draw, k, unwritable(answered[..., None]), zeros, labels)
 
     algorithm.warn_about(participation, transport.n)
     if resume is None:
@@ -140,12 +141,12 @@ def train(
     masks = _rounds(participation, transport.n, streams, now.k, rounds)
     stopped = _why_stop(algorithm, now.server, now.k, rounds)
     while not stopped and now.k < rounds:
-        k, active = next(masks, (0, nobody[..., 0]))
+        k, active = next(masks, (0, nobody))
         if k == 0:
             stopped = f"after round {now.k}: the schedule of participants ends here"
             break
         begun, draw = time.perf_counter(), Draw(streams, _SERVER, k)
-        server_side = hub(k, draw, active[..., None])
+        server_side = hub(k, draw, active)
         down = algorithm.broadcast(now.server, server_side)
         exchange = transport.exchange(algorithm, down, active, k)
         if exchange is None:
@@ -154,7 +155,7 @@ def train(
         answered, server, asked = exchange.answered, now.server, int(np.count_nonzero(active))
         answers = asked if answered is active else int(np.count_nonzero(answered))
         if answers:
-            server_side = server_side if answered is active else hub(k, draw, answered[..., None])
+            server_side = server_side if answered is active else hub(k, draw, answered)
             server = algorithm.server(server, exchange.up, server_side)
         spent = _spent(now, _sent(answers / runs, exchange.up), _sent(asked / runs, down), begun)
         stopped = _why_stop(algorithm, server, k, rounds)
@@ -191,4 +192,4 @@ def _rounds(
     """(k, which clients are asked) for the rounds still to do. Past rounds are drawn again, so that resuming agrees."""
     for k, mask in zip(range(1, rounds + 1), participation.masks(n, streams), strict=False):
         if k > done:
-            yield k, unwritable(mask)  # it decides who is charged, and the algorithm gets it too
+            yield k, mask

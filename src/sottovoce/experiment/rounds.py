@@ -167,7 +167,7 @@ class ClientRounds:
     def _site(
         self, local: np.ndarray, k: int, oracle: Oracle | ColumnOracle, release: Callable[..., np.ndarray]
     ) -> Site:
-        who = of_clients(self.door.clients, local)
+        who = unwritable(of_clients(self.door.clients, local))  # a copy: the door's own says who is charged
         return Site(
             f=oracle,
             penalty=self.task.objective.penalty,

@@ -44,7 +44,9 @@ class MemoryLedger:
         self._caps = self._counts.copy()
         self._all = unwritable(np.ones(self.shape, bool))
         self._alike: int | None = 0  # how many answers each client gave, of all kinds; None: not known, or unequal
-        self._exceeded: bool | None = False  # whether recalled answers cost more than the budget; None: not known
+        self._exceeded: Mask = np.zeros(
+            self.shape, bool
+        )  # whose recalled answers cost more than the budget; None: unknown
         self._least = 0  # so many more answers every client can afford, if there is one kind of event; 0: not known
 
     def charge(
@@ -139,14 +141,14 @@ class MemoryLedger:
         events = tuple(self._events)
         values = np.array([_epsilon(self.budget, events, tuple(state)) for state in states.tolist()], np.float64)
         if roughly:
-            if self._exceeded is None:
-                self._exceeded = bool((self.epsilons() > self.budget.epsilon).any())
-            values = values if self._exceeded else np.minimum(values, self.budget.epsilon)
+            self._exceeded = self.epsilons() > self.budget.epsilon if self._exceeded is None else self._exceeded
+            shown = values[which].reshape(self.shape)
+            return np.where(self._exceeded, shown, np.minimum(shown, self.budget.epsilon))
         return values[which].reshape(self.shape)
 
     def state(self) -> dict[str, np.ndarray]:
         """Plain named arrays for a checkpoint: "counts" (kinds of event, *shape) and "events", a JSON text per kind."""
-        return {"counts": self._counts.copy(), "events": _texts(tuple(self._events))}
+        return {"counts": self._counts.copy(), "events": np.array(_texts(tuple(self._events)), np.str_)}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go on from what `state` gave; what was counted here since is forgotten."""
@@ -249,6 +251,5 @@ def _epsilons(event: Event, budget: Budget, block: int) -> list[float]:
 
 
 @lru_cache(maxsize=64)
-def _texts(events: tuple[Event, ...]) -> NDArray[np.str_]:
-    """The same array for all checkpoints, which nobody can change."""
-    return unwritable(np.array([json.dumps(pack_event(event)) for event in events], np.str_))
+def _texts(events: tuple[Event, ...]) -> tuple[str, ...]:
+    return tuple(json.dumps(pack_event(event)) for event in events)

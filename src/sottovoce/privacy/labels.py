@@ -1,6 +1,8 @@
 """Labels where columns are split: what the server may ask of them, and labels that are randomised before training."""
 
+import math
 import secrets
+from fractions import Fraction
 
 import numpy as np
 
@@ -13,8 +15,9 @@ from sottovoce.privacy.noise_key import NoiseKey, Occasion, parts_digests
 
 
 def label_event(epsilon: float) -> Event:
-    """What flipping the labels is."""
-    return Event("randomized-response", 1 / epsilon)
+    """What flipping the labels is. It costs `epsilon`, or less in the last bit where no number has its inverse."""
+    noise = 1 / epsilon
+    return Event("randomized-response", noise if 1 / Fraction(noise) <= epsilon else math.nextafter(noise, math.inf))
 
 
 def label_key(key: NoiseKey, y: np.ndarray) -> NoiseKey:
@@ -56,7 +59,7 @@ def randomised_labels(y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np
     """
     signed = bool(np.isin(y, (-1.0, 1.0)).all())
     check.require(signed, "label_epsilon", "randomised response is for labels -1 and +1")
-    chance = 1.0 / (1.0 + np.exp(epsilon))
+    chance = (1.0 + (1.0 + epsilon) * 2.0**-50) / (1.0 + np.exp(epsilon))  # above what rounding takes
     if key is None:
         bits = np.frombuffer(secrets.token_bytes(8 * len(y)), dtype=np.uint64)
         return np.where(bits < np.uint64(min(int(chance * 2**64) + 2**12, 2**63)), -y, y)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import lru_cache
 
 from sottovoce.core import check
@@ -11,6 +12,7 @@ from sottovoce.privacy.accounting.losses import losses_epsilon
 from sottovoce.privacy.accounting.renyi import renyi_epsilon, zcdp_epsilon
 from sottovoce.privacy.events import Event, GridEvent
 
+_UP = 1 + 1e-11  # more than rounding takes from a bound by a search over orders
 _Bound = tuple[str, Callable[[float], float]]
 """What to call a proof, and delta -> epsilon."""
 
@@ -60,7 +62,7 @@ def _bounds(items: Items, cheaply: bool = False) -> list[_Bound]:
         return []
     pure = tuple((event, count) for event, count in items if event.mechanism in PURE)
     rest = tuple((event, count) for event, count in items if event.mechanism not in PURE)
-    added = math.fsum(count / event.noise_multiplier for event, count in pure)
+    added = _rounded_up(sum((count / Fraction(float(event.noise_multiplier)) for event, count in pure), Fraction(0)))
     gaussian = all(event.mechanism == "gaussian" for event, _ in items)
     sampled = [event for event, _ in items if is_sampled(event)]
     precision = squared_mu(items)  # = 2 rho, for pure events too
@@ -73,13 +75,19 @@ def _bounds(items: Items, cheaply: bool = False) -> list[_Bound]:
         name = f"exact Gaussian trade-off{ignored}"
         bounds.append((name, lambda delta: gaussian_epsilon(math.sqrt(precision), delta)))
     else:
-        bounds.append((f"zCDP{ignored}", lambda delta: zcdp_epsilon(precision / 2, delta)))
+        bounds.append((f"zCDP{ignored}", lambda delta: _UP * zcdp_epsilon(precision / 2, delta)))
     if not rest:
         bounds.append(("pure DP", lambda delta: added))
     if sampled:
         poisson = sampled[0].sampling == "poisson"  # never both: their relations differ
         how = "(Poisson sampling, add/remove)" if poisson else "(fixed-size sampling, replace-one)"
-        bounds.append((f"RDP {how}", lambda delta: renyi_epsilon(items, delta)))
+        bounds.append((f"RDP {how}", lambda delta: _UP * renyi_epsilon(items, delta)))
         if poisson and gaussian and not cheaply:
             bounds.append((f"PLD {how}", lambda delta: losses_epsilon(items, delta)))
     return bounds
+
+
+def _rounded_up(exact: Fraction) -> float:
+    """The smallest number that is not less."""
+    near = float(exact)
+    return near if near >= exact else math.nextafter(near, math.inf)

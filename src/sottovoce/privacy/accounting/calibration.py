@@ -148,27 +148,27 @@ def affordable(
     spent = spent or {}
     for count in spent.values():
         check.whole("affordable", 0, count=count)
+
+    def excess(more: float, cheaply: bool = False) -> float:
+        return _cost_with(event, math.floor(more), spent, delta, cheaply) - budget_epsilon
+
     most = compose("affordable", {**spent, event: spent.get(event, 0) + max(at_most, 1)}, delta)
     if all(other.mechanism not in PURE and not is_sampled(other) for other, _ in most.items):  # costs add up
         left = budget_epsilon - 2 * most.slack, delta * math.exp(-most.slack)
         gaussian = all(other.mechanism == "gaussian" for other, _ in most.items)
         precision = gaussian_mu(*left) ** 2 if gaussian else 2 * zcdp_rho(*left)
         room = precision * (1 + _ROUNDING) - squared_mu((_continuous(other), n) for other, n in spent.items())
-        count = max(0, math.floor(min(room * _continuous(event).noise_multiplier ** 2, at_most)))
-        while count and _cost_with(event, count, spent, delta) > budget_epsilon:
-            count -= 1  # what rounding made too large
-        return count
-
-    def excess(more: float, cheaply: bool) -> float:
-        return _cost_with(event, math.floor(more), spent, delta, cheaply) - budget_epsilon
-
+        high = max(0, math.floor(min(room * _continuous(event).noise_multiplier ** 2, at_most)))
+        if high == 0 or excess(high) <= 0:
+            return high
+        return 0 if excess(0) > 0 else math.floor(last_good(excess, 0, high, 0.5))  # rounding had made it too large
     # The bounds that cost nothing give a number of answers that is certainly affordable; a privacy loss
     # distribution can only add to it, and is never asked about numbers far beyond the budget.
     low = 0 if excess(0, True) > 0 else math.floor(last_good(lambda n: excess(n, True), 0, at_most, 0.5))
     high = low
-    while high < at_most and excess(high, False) <= 0:
+    while high < at_most and excess(high) <= 0:
         low, high = high, min(2 * high + 1, at_most)
-    return math.floor(last_good(lambda n: excess(n, False), low, high, 0.5)) if low < high else low
+    return math.floor(last_good(excess, low, high, 0.5)) if low < high else low
 
 
 def _continuous(event: Event) -> Event:

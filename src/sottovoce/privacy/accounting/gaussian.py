@@ -30,7 +30,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     check.between("gaussian_epsilon", 0, 1, delta=delta)
     delta = min(delta, _LARGEST)
     goal = math.log(delta)
-    if math.erf(mu / math.sqrt(8)) <= delta:  # 2 Phi(mu/2) - 1, the delta of epsilon 0
+    if math.erf(mu / math.sqrt(8)) * (1 + 2**-50) <= delta:  # 2 Phi(mu/2) - 1, the delta of epsilon 0
         return 0.0
     # In x = epsilon/mu - mu/2 the curve has one scale for every mu: delta is at most Phi(-x) <= exp(-x²/2).
     safe = math.sqrt(-2 * goal)
@@ -71,7 +71,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest mu for which N(0, 1) against N(mu, 1) is (`epsilon`, `delta`)-private."""
     check.positive("gaussian_mu", epsilon=epsilon)
     check.between("gaussian_mu", 0, 1, delta=delta)
-    goal = math.log(delta)
+    goal = math.log(min(delta, _LARGEST))
 
     def excess(log_mu: float) -> float:
         mu = math.exp(log_mu)
