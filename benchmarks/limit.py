@@ -1,6 +1,7 @@
 """The limit: one gradient pass for all clients against one plain read of the same data and a C kernel compiled here."""
 
 import ctypes
+import functools
 import os
 import shutil
 import subprocess
@@ -71,6 +72,8 @@ def one_shape(library: Any, sizes: np.ndarray, features: int, turns: int) -> dic
             assert stored == "float32" or error < 1e-12, f"the C reference computes something else: {error}"
         if stored == "float64":
             numbers["two threads"] = two_threads(tasks["pass float64"], turns)
+            if library is not None:
+                numbers["two threads, read"] = two_threads(functools.partial(read_in_parts, library, kept), turns)
         turn = clock.side_by_side(tasks, turns)
         numbers["ms"] |= {name: turn.ms(name) for name in tasks}
         ratios: dict[str, Any] = {"clip over none": turn.ratio_within(f"clipped {stored}", f"pass {stored}")}
@@ -94,6 +97,15 @@ def two_threads(task: Callable[[], Any], turns: int) -> dict[str, Any] | None:
     turn = clock.side_by_side({"one": lambda: on(1), "two": lambda: on(2)}, 2 * turns, time.perf_counter)
     THREADS.most = 1
     return {"gain": turn.best_ratio("one", "two"), "median": turn.ratio_within("one", "two")}
+
+
+def read_in_parts(library: Any, X: np.ndarray) -> None:
+    """A plain read on as many threads as there are: what the machine's memory gains by them."""
+
+    def read(low: int, high: int) -> None:
+        library.read_float64(ctypes.c_void_p(X.ctypes.data + 8 * low), ctypes.c_long(high - low))
+
+    THREADS.share(read, [0, X.size // 2, X.size], 1e9)
 
 
 def ragged(turns: int) -> dict[str, Any]:

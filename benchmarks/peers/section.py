@@ -129,7 +129,7 @@ def a_round(peer: Peer, steps: int, *shape: str) -> dict[str, float]:
     short, long = map(str, peer.rounds)
     # Only from outside are all processes of a family seen; a single one times itself, one run after the other. Its
     # first run is for what is done once: compilers.
-    runs = [[short], [long]] if peer.family else [[short, *RUNS * [short, long]]]
+    runs = RUNS * [[short], [long]] if peer.family else [[short, *RUNS * [short, long]]]
     families = [watch([*command, *some], SCRIPTS, LONGEST) for some in runs]
     results = [line for done in families for line in done.output.splitlines() if line.startswith("RESULT ")]
     if len(results) < sum(map(len, runs)):
