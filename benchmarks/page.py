@@ -260,8 +260,8 @@ def _peers(numbers: Numbers) -> Iterator[str]:
         f"Beside the peers a round of ours with one step took {min(beside):.2f} to {max(beside):.2f} ms. A peer that "
         "was measured once has no interval. JAX's loop, on one core, is quicker than ours: it keeps its sums in "
         "float32, clips nothing and draws no noise. With five local steps ours draws noise five times, while a loop "
-        "over clients has a client's rows in a near cache for all five. FedJAX pays by the round more than by the "
-        "step, so that five steps cost it little more than one. Flower's simulation is that of the newest "
+        "over clients has a client's rows in a near cache for all five. FedJAX and Flower pay by the round more "
+        "than by the step, so that five steps cost little more than one. Flower's simulation is that of the newest "
         "release that could be installed here, 1.41.0.\n"
     )
     epm = numbers.get("fedepm")
