@@ -116,8 +116,8 @@ def _limit(numbers: Numbers) -> Iterator[str]:
         f"many rows in all: {ragged['over equal']['ratio']:.2f} times the time on one thread"
         + (f", {two:.2f} on two" if two else "")
         + ". Two threads are compared by wall time: other work on the machine lowers what they gain, so the quickest "
-        "turn of each says more than the median does. Where one thread reads nearly as fast as the memory gives, two "
-        "cannot gain much: the last column has what a plain read gains.\n"
+        "turn of each is shown beside the median. How much the memory gives to two threads changes with the hour on a "
+        "shared machine: the last column has what a plain read gained by its quickest turns just after.\n"
     )
 
 
@@ -261,8 +261,8 @@ def _peers(numbers: Numbers) -> Iterator[str]:
         "was measured once has no interval. JAX's loop, on one core, is quicker than ours: it keeps its sums in "
         "float32, clips nothing and draws no noise. With five local steps ours draws noise five times, while a loop "
         "over clients has a client's rows in a near cache for all five. FedJAX and Flower pay by the round more "
-        "than by the step, so that five steps cost little more than one. Flower's simulation is that of the newest "
-        "release that could be installed here, 1.41.0.\n"
+        "than by the step: of Flower's rounds, one and five steps cannot be told apart. Its simulation is that "
+        "of the newest release that could be installed here, 1.41.0.\n"
     )
     epm = numbers.get("fedepm")
     if epm:

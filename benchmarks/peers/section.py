@@ -132,7 +132,7 @@ def a_round(peer: Peer, steps: int, *shape: str) -> dict[str, float]:
     runs = RUNS * [[short], [long]] if peer.family else [[short, *RUNS * [short, long]]]
     families = [watch([*command, *some], SCRIPTS, LONGEST) for some in runs]
     results = [line for done in families for line in done.output.splitlines() if line.startswith("RESULT ")]
-    if len(results) < sum(map(len, runs)):
+    if len(results) != sum(map(len, runs)):
         last = (families[-1].errors.strip().splitlines() or ["nothing"])[-1]
         raise Unavailable(f"it ended with {families[-1].code} and said: {last[:200]}")
     found = [json.loads(line.removeprefix("RESULT ")) for line in results]

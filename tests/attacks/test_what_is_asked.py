@@ -13,7 +13,7 @@ import pytest
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD, ADMMSharing
 from sottovoce.core.check import BudgetSpent, InvalidInput
-from sottovoce.core.contract import Descent, Site
+from sottovoce.core.contract import Asks, Descent, ProxSteps, Site
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.train import train
@@ -157,3 +157,106 @@ def test_a_checkpoint_goes_on_with_its_own_arithmetic_only(monkeypatch: pytest.M
     monkeypatch.setattr(Rows, "arithmetic", "kernel, in another order")
     with pytest.raises(InvalidInput, match="another task, engine, rows or held-out records"):
         play(resume=kept[1])
+
+
+SEEN: list[np.ndarray] = []  # what code of the algorithm was called with
+
+
+class Spy(np.ndarray):
+    """Public numbers whose arithmetic runs the algorithm's code."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        SEEN.extend(np.array(one) for one in inputs if not isinstance(one, Spy))
+        return getattr(ufunc, method)(*(np.asarray(one) for one in inputs), **options)
+
+
+class SpyNumber(float):
+    """The same for one number."""
+
+    def _noted(self, other: Any) -> Any:
+        SEEN.append(np.array(other))
+        return float(self) * other
+
+    __mul__ = __rmul__ = _noted
+    __array_ufunc__ = None  # so that NumPy leaves arithmetic with it to these
+
+
+class Twice(ProxSteps):
+    """Says honest weights until the steps are taken."""
+
+    @property
+    def weights(self) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[override]
+        keep, total = ProxSteps.weights.func(self)
+        self.__dict__["reads"] = self.__dict__.get("reads", 0) + 1
+        return (keep, total) if self.__dict__["reads"] < 5 else (keep, total * 1e-6)
+
+
+def spied(shape: tuple[int, ...]) -> Any:
+    return np.zeros(shape).view(Spy)
+
+
+def steps(shape: tuple[int, ...], kind: type[ProxSteps] = ProxSteps, **change: Any) -> ProxSteps:
+    honest: dict[str, Any] = {
+        "keep": [1.0], "total": [1.0], "push": np.zeros(shape), "centre": np.zeros(shape), "h": sv.L2(0.1),
+    }  # fmt: skip
+    return kind(**(honest | change), fresh=False)
+
+
+def ask(how: str, oracle: Any, shape: tuple[int, ...]) -> np.ndarray:
+    zeros, spy, number = np.zeros(shape), spied(shape), SpyNumber
+    match how:
+        case "gradient":
+            return oracle.grad(spy)
+        case "push" | "centre":
+            return oracle.prox_steps(zeros, steps(shape, **{how: spy}))
+        case "start":
+            return oracle.prox_steps(spy, steps(shape))
+        case "total":
+            return oracle.prox_steps(zeros, steps(shape, total=[number(1.0)]))
+        case "penalty":
+            return oracle.prox_steps(zeros, steps(shape, h=sv.L2(number(0.1))))
+        case "subclass":
+            return oracle.prox_steps(zeros, steps(shape, Twice))
+        case "descent":
+            return oracle.descent(spy, Descent(2, number(0.001), number(0.0), spy, number(0.1)))
+        case _:
+            return oracle.argmin(spy, number(1.0), spy, number(0.1))
+
+
+KIND = {"gradient": "gradient", "descent": "descent", "argmin": "argmin"}
+
+
+@pytest.mark.parametrize("engine", ["numpy", "kernel"])
+@pytest.mark.parametrize(
+    "how", ["gradient", "push", "start", "centre", "total", "penalty", "subclass", "descent", "argmin"]
+)
+def test_code_of_the_algorithm_never_runs_with_exact_numbers(how: str, engine: str) -> None:
+    """Numbers of types of its own are public, and computed with; and a question means what it did when it was paid."""
+    kind: Any = KIND.get(how, "prox-steps")
+    asks = Asks.every_round(1, kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DPSGD, "asks", lambda self: asks)
+        privacy = replace(TIGHT, clip=1.0)
+        data = replace(small(), row_bound=10.0)
+        place = assemble(DPSGD(), data, goal(), privacy, Everyone(), 3, Streams(5), None, engine)
+    exact: list[np.ndarray] = []
+    plain_gradient, honest = Rows.gradient, ["push", "subclass"]
+
+    def noted(rows: Rows, *given: Any, **named: Any) -> np.ndarray:
+        exact.append(plain_gradient(rows, *given, **named))
+        return exact[-1].copy()
+
+    answers = []
+    everyone, active = np.arange(place.n), np.ones(place.n, dtype=bool)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rows, "gradient", noted)
+        oracle, _ = place.door.open(everyone, active, 1)
+        SEEN.clear()
+        answers.append(ask(how, oracle, (place.n, place.dim)))
+    for number in SEEN:  # none is made of what was computed: all are public zeros
+        assert not np.abs(number).max(initial=0.0) > 0 or number.ndim == 0, how
+    assert exact or how == "argmin"
+    if how in honest:
+        oracle, _ = place.door.open(everyone, active, 1)
+        shape = (place.n, place.dim)
+        assert np.array_equal(answers[0], oracle.prox_steps(np.zeros(shape), steps(shape)))

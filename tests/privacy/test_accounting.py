@@ -581,15 +581,31 @@ def test_zcdp_epsilons_are_never_too_small():
     """At the best order to 50 digits: any order gives a bound, but none a smaller one."""
     rng = np.random.default_rng(0)
     with mpmath.workdps(50):
-        for _ in range(200):
-            noise, count, delta = 10 ** rng.uniform(-1, 3), int(rng.integers(1, 1000)), 10 ** rng.uniform(-12, -1)
+        for _ in range(400):
+            noise, count, delta = 10 ** rng.uniform(-1, 9), int(rng.integers(1, 1000)), 10 ** rng.uniform(-12, -1)
             rho, goal = mpmath.mpf(count) / mpmath.mpf(noise) ** 2 / 2, -mpmath.log(mpmath.mpf(delta))
             above = mpmath.sqrt(goal / rho)
             for _ in range(60):  # Newton's method for rho a² + log(1 + a) = log(1/delta)
-                above -= (rho * above**2 + mpmath.log1p(above) - goal) / (2 * rho * above + 1 / (1 + above))
+                step = (rho * above**2 + mpmath.log1p(above) - goal) / (2 * rho * above + 1 / (1 + above))
+                above = above - step if step < above else above / 2
             best = rho * (1 + above) + mpmath.log(above / (1 + above)) + (goal - mpmath.log1p(above)) / above
             found = epsilon({Event("discrete-gaussian", noise): count}, delta)
             assert max(0, best) <= found <= max(0, best) * (1 + mpmath.mpf("2e-11")) + mpmath.mpf("1e-13")
+
+
+def test_a_plan_fits_where_nearly_all_of_the_budget_was_spent_before():
+    spent = {Event("discrete-gaussian", 3.0): 5}
+    for room in (1e-9, 1e-10, 3e-11):
+        budget = epsilon(spent, 1e-5) * (1 + room)
+        noise = calibrate(budget, 1e-5, 1000, spent=spent, mechanism="discrete-gaussian")
+        assert affordable(Event("discrete-gaussian", noise), budget, 1e-5, spent) == 1000
+
+
+def test_sums_are_rounded_up_to_a_number_or_to_infinity():
+    third = Fraction(1, 3)
+    assert math.nextafter(bounds._rounded_up(third), 0.0) < third <= bounds._rounded_up(third)
+    assert bounds._rounded_up(Fraction(1, 4)) == 0.25
+    assert bounds._rounded_up(Fraction(10) ** 400) == math.inf
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.1, 1.0, 3.0])

@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -20,9 +21,9 @@ from sottovoce.experiment.train import train
 from sottovoce.ledger.budget import LedgerError
 from sottovoce.privacy import accounting, sensitivity
 from sottovoce.privacy.doors.party import OutOfRange, bounded
-from sottovoce.privacy.labels import randomised_labels
+from sottovoce.privacy.labels import label_event, randomised_labels
 from sottovoce.privacy.modes import NoPrivacy, Proven, ProvenColumns, Published
-from sottovoce.privacy.noise_key import SharedNoise
+from sottovoce.privacy.noise_key import NoiseKey, SharedNoise
 from sottovoce.problems import columns
 from sottovoce.problems.losses import Logistic
 from sottovoce.problems.objective import Objective
@@ -534,3 +535,25 @@ def test_replay_catches_a_method_that_looks_past_the_door() -> None:
 def test_no_privacy_says_so() -> None:
     assert trained(NoPrivacy()).guarantee.epsilon is None
     assert L2(1.0).strong == 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0, 30.0, 36.0, 36.9, 100.0, 1000.0])
+def test_seeded_flips_are_at_least_as_frequent_as_charged(epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws have 52 bits, and a half more: the share of those that flip is counted, as whole numbers."""
+
+    def grid(number: int) -> float:
+        return (number + 0.5) / 2**52
+
+    def flips(number: int) -> bool:
+        monkeypatch.setattr(NoiseKey, "uniform", lambda *given: np.array([[grid(number)]]))
+        key = NoiseKey(Streams(0), np.zeros((1, 2), np.uint64))
+        return bool(randomised_labels(np.ones(1), epsilon, key)[0] < 0)
+
+    low, high = -1, 2**52  # the last that flips, and the first that does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if flips(middle) else (low, middle)
+    least = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)))
+    assert low + 1 >= least * 2**52
+    assert low + 1 <= least * 2**52 * (1 + 1e-12) + 2
+    assert accounting.affordable(label_event(epsilon), epsilon, 0.0) == 1

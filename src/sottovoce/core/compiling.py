@@ -62,13 +62,13 @@ THREADS = Threads()
 
 def _wait_for(works: list[Future[None]]) -> None:
     """Until all have ended: Ctrl-C, unless it comes between two steps of this loop, stops what comes after them."""
-    stopped: BaseException | None = None
+    stopped: KeyboardInterrupt | None = None
     waiting = True
     while waiting:
         try:
             wait(works)
             waiting = False
-        except BaseException as error:  # from a signal handler
+        except KeyboardInterrupt as error:
             stopped = stopped or error
     if stopped is not None:
         raise stopped

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from sottovoce.core import check
 from sottovoce.core.penalty import Penalty as Penalty
+from sottovoce.core.vouched import vouched
 
 Array = np.ndarray
 
@@ -136,6 +137,31 @@ class Asks:
         return max(part.batch for part in self.parts)
 
 
+def plain(numbers: Array | float) -> Array:
+    """The same numbers as a float or an array of NumPy's own type.
+
+    Whoever asks may give numbers of a type of their own, whose arithmetic runs their code, with exact answers in hand.
+    """
+    if type(numbers) is np.ndarray and numbers.dtype == np.float64:
+        return numbers
+    is_number = isinstance(numbers, float | int | np.number) and not isinstance(numbers, np.ndarray)
+    return float(numbers) if is_number else np.asarray(numbers, np.float64)  # type: ignore[return-value]
+
+
+def plain_penalty(h: Penalty) -> Penalty:
+    """The same for the numbers of a penalty of ours; another one is as it came, and nothing proven rests on it."""
+    if not vouched(h):
+        return h
+
+    def of_field(value: object) -> object:
+        if isinstance(value, Penalty):
+            return plain_penalty(value)
+        known = next((kind for kind in (bool, int, float) if isinstance(value, kind)), None)
+        return value if known is None else known(value)  # type: ignore[arg-type]
+
+    return type(h)(**{field.name: of_field(getattr(h, field.name)) for field in fields(h)})  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class ArgMin:
     """The minimiser of f_i(w) + <linear, w> + ridge/2 |w|² + rho/2 |w − centre|², searched from `start` (or `centre`).
@@ -211,6 +237,15 @@ class ProxSteps:
         return keep, total, np.atleast_2d(self.push), np.atleast_2d(self.centre), at, flags
 
 
+def plain_prox_steps(spec: ProxSteps) -> ProxSteps:
+    """The same steps in this type itself, read once: a subclass might say other things the next time."""
+    return ProxSteps(
+        [plain(keep) for keep in spec.keep], [plain(total) for total in spec.total], plain(spec.push),
+        plain(spec.centre), plain_penalty(spec.h), bool(spec.fresh), None if spec.at is None else plain(spec.at),
+        bool(spec.average),
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Descent:
     """`count` gradient steps x ← x − step (∇f(x) + ridge x + pull (x − centre)), of which only the end leaves.
@@ -229,3 +264,8 @@ class Descent:
     def numbers(self) -> tuple[Array, ...]:
         """Everything in it that the answer depends on, as arrays with a client axis."""
         return np.atleast_2d(self.step), self.centre, np.array([[self.count, self.pull, self.ridge]], dtype=np.float64)
+
+
+def plain_descent(spec: Descent) -> Descent:
+    """The same for these steps."""
+    return Descent(int(spec.count), plain(spec.step), float(spec.pull), plain(spec.centre), float(spec.ridge))

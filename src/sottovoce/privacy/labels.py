@@ -17,7 +17,8 @@ from sottovoce.privacy.noise_key import NoiseKey, Occasion, parts_digests
 def label_event(epsilon: float) -> Event:
     """What flipping the labels is. It costs `epsilon`, or less in the last bit where no number has its inverse."""
     noise = 1 / epsilon
-    return Event("randomized-response", noise if 1 / Fraction(noise) <= epsilon else math.nextafter(noise, math.inf))
+    fits = not 0 < noise < math.inf or 1 / Fraction(noise) <= epsilon
+    return Event("randomized-response", noise if fits else math.nextafter(noise, math.inf))
 
 
 def label_key(key: NoiseKey, y: np.ndarray) -> NoiseKey:
@@ -59,10 +60,10 @@ def randomised_labels(y: np.ndarray, epsilon: float, key: NoiseKey | None) -> np
     """
     signed = bool(np.isin(y, (-1.0, 1.0)).all())
     check.require(signed, "label_epsilon", "randomised response is for labels -1 and +1")
-    chance = (1.0 + (1.0 + epsilon) * 2.0**-50) / (1.0 + np.exp(epsilon))  # above what rounding takes
+    chance = (1.0 + (1.0 + epsilon) * 2.0**-50) / (1.0 + np.exp(min(epsilon, 700.0)))  # above what rounding takes
     if key is None:
         bits = np.frombuffer(secrets.token_bytes(8 * len(y)), dtype=np.uint64)
         return np.where(bits < np.uint64(min(int(chance * 2**64) + 2**12, 2**63)), -y, y)
     drawn = key.uniform(Occasion(np.array([SERVER]), np.array([0]), 0, Purpose.RELEASE), y[None])
-    flipped = np.where(drawn < chance, -y, y)
+    flipped = np.where(drawn < min(chance + 2.0**-52, 0.5), -y, y)  # draws have 52 bits: never less than the chance
     return flipped[0] if flipped.ndim == 2 else flipped

@@ -12,7 +12,7 @@ from sottovoce.privacy.accounting.losses import losses_epsilon
 from sottovoce.privacy.accounting.renyi import renyi_epsilon, zcdp_epsilon
 from sottovoce.privacy.events import Event, GridEvent
 
-_UP = 1 + 1e-11  # more than rounding takes from a bound by a search over orders
+_UP = 1 + 1e-11  # more than rounding takes from a curve of Rényi divergences
 _Bound = tuple[str, Callable[[float], float]]
 """What to call a proof, and delta -> epsilon."""
 
@@ -69,13 +69,18 @@ def _bounds(items: Items, cheaply: bool = False) -> list[_Bound]:
     bounds: list[_Bound] = []
 
     if pure and rest:
-        bounds.append(("pure DP added to the rest", lambda delta: added + _epsilon(rest, delta, cheaply)))
+        bounds.append(
+            (
+                "pure DP added to the rest",
+                lambda delta: math.nextafter(added + _epsilon(rest, delta, cheaply), math.inf),
+            )
+        )
     ignored = " (sampling ignored)" if sampled else ""
     if gaussian:
         name = f"exact Gaussian trade-off{ignored}"
         bounds.append((name, lambda delta: gaussian_epsilon(math.sqrt(precision), delta)))
     else:
-        bounds.append((f"zCDP{ignored}", lambda delta: _UP * zcdp_epsilon(precision / 2, delta)))
+        bounds.append((f"zCDP{ignored}", lambda delta: zcdp_epsilon(precision / 2 * (1 + 2**-50), delta)))
     if not rest:
         bounds.append(("pure DP", lambda delta: added))
     if sampled:
@@ -89,5 +94,8 @@ def _bounds(items: Items, cheaply: bool = False) -> list[_Bound]:
 
 def _rounded_up(exact: Fraction) -> float:
     """The smallest number that is not less."""
-    near = float(exact)
+    try:
+        near = float(exact)
+    except OverflowError:
+        return math.inf
     return near if near >= exact else math.nextafter(near, math.inf)

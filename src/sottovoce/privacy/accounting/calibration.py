@@ -1,6 +1,7 @@
 """From a budget back to noise, and to the number of answers that it holds."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import ROUND_CEILING, Context
 from typing import Any
@@ -159,12 +160,19 @@ def affordable(
         precision = gaussian_mu(*left) ** 2 if gaussian else 2 * zcdp_rho(*left)
         room = precision * (1 + _ROUNDING) - squared_mu((_continuous(other), n) for other, n in spent.items())
         high = max(0, math.floor(min(room * _continuous(event).noise_multiplier ** 2, at_most)))
-        if high == 0 or excess(high) <= 0:
+        if excess(high) > 0:  # rounding had made it too large
+            return 0 if high == 0 or excess(0) > 0 else math.floor(last_good(excess, 0, high, 0.5))
+        if high == at_most or excess(high + 1) > 0:
             return high
-        return 0 if excess(0) > 0 else math.floor(last_good(excess, 0, high, 0.5))  # rounding had made it too large
+        return _most(excess, high, at_most)  # or too small, of which little is left
     # The bounds that cost nothing give a number of answers that is certainly affordable; a privacy loss
     # distribution can only add to it, and is never asked about numbers far beyond the budget.
     low = 0 if excess(0, True) > 0 else math.floor(last_good(lambda n: excess(n, True), 0, at_most, 0.5))
+    return _most(excess, low, at_most)
+
+
+def _most(excess: Callable[[float], float], low: int, at_most: int) -> int:
+    """The largest number up to `at_most` that does not exceed; `low` does not."""
     high = low
     while high < at_most and excess(high) <= 0:
         low, high = high, min(2 * high + 1, at_most)

@@ -32,8 +32,10 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     goal = -math.log(delta)
     most = min(goal, math.log1p(math.sqrt(goal / rho)))
     log_order = last_good(lambda v: rho * math.expm1(v) ** 2 + v - goal, 0.0, most * (1 + 1e-15), 1e-14 * most)
-    above_one = math.expm1(max(log_order, 1e-300))
-    return max(0.0, rho * (1 + above_one) + math.log(above_one) - log_order + (goal - log_order) / above_one)
+    above = math.expm1(max(log_order, 1e-300))  # the order is 1 more
+    log_order, one_less = math.log1p(above), math.log1p(1 / above)  # the latter is -log(1 - 1/order)
+    rounding = 2**-49 * (rho * (1 + above) + one_less + (goal + log_order) / above)
+    return max(0.0, rho * (1 + above) - one_less + (goal - log_order) / above + rounding)
 
 
 @lru_cache(maxsize=1024)
@@ -51,8 +53,9 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 def renyi_epsilon(items: Items, delta: float) -> float:
     """Epsilon of all these events together, at the best of `ORDERS`."""
     curve = sum((count * renyi_curve(event) for event, count in items), np.zeros(len(ORDERS)))
-    bounds = curve + np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
-    return max(0.0, float(bounds.min()))
+    parts = curve, np.log1p(-1 / ORDERS), -math.log(delta) / (ORDERS - 1), -np.log(ORDERS) / (ORDERS - 1)
+    rounding = 2**-49 * sum(map(np.abs, parts))
+    return max(0.0, float((sum(parts) + rounding).min()))
 
 
 @lru_cache(maxsize=1024)
