@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         "questions-with-code",
-        "Questions are computed with as they came: code of the algorithm runs with exact numbers, and says other weights.",
+        "Questions are computed with as they came: code of the algorithm runs with exact numbers.",
         "privacy/doors/base.py",
         "start, spec = plain(start), plain_prox_steps(spec)",
         "pass",
