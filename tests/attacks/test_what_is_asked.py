@@ -3,6 +3,7 @@
 Who attacks sees the releases of several runs and knows their settings, but not the seed.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import sottovoce as sv
 from sottovoce.algorithms import DPSGD, ADMMSharing
 from sottovoce.core.check import BudgetSpent, InvalidInput
-from sottovoce.core.contract import Asks, Descent, ProxSteps, Site
+from sottovoce.core.contract import Asks, Descent, Part, ProxSteps, Site
 from sottovoce.core.participation import Everyone
 from sottovoce.core.random.streams import Streams
 from sottovoce.experiment.train import train
@@ -181,6 +182,14 @@ class SpyNumber(float):
     __array_ufunc__ = None  # so that NumPy leaves arithmetic with it to these
 
 
+class SpyScalar(np.float32):
+    """The same for a number of NumPy's."""
+
+    _noted: Any = SpyNumber._noted
+    __mul__ = __rmul__ = _noted
+    __array_ufunc__ = None
+
+
 class Twice(ProxSteps):
     """Says honest weights until the steps are taken."""
 
@@ -204,6 +213,7 @@ def steps(shape: tuple[int, ...], kind: type[ProxSteps] = ProxSteps, **change: A
 
 def ask(how: str, oracle: Any, shape: tuple[int, ...]) -> np.ndarray:
     zeros, spy, number = np.zeros(shape), spied(shape), SpyNumber
+    scalar: Any = SpyScalar(0.1)
     match how:
         case "gradient":
             return oracle.grad(spy)
@@ -215,6 +225,8 @@ def ask(how: str, oracle: Any, shape: tuple[int, ...]) -> np.ndarray:
             return oracle.prox_steps(zeros, steps(shape, total=[number(1.0)]))
         case "penalty":
             return oracle.prox_steps(zeros, steps(shape, h=sv.L2(number(0.1))))
+        case "scalar":
+            return oracle.prox_steps(zeros, steps(shape, h=sv.L2(scalar)))
         case "subclass":
             return oracle.prox_steps(zeros, steps(shape, Twice))
         case "descent":
@@ -228,7 +240,7 @@ KIND = {"gradient": "gradient", "descent": "descent", "argmin": "argmin"}
 
 @pytest.mark.parametrize("engine", ["numpy", "kernel"])
 @pytest.mark.parametrize(
-    "how", ["gradient", "push", "start", "centre", "total", "penalty", "subclass", "descent", "argmin"]
+    "how", ["gradient", "push", "start", "centre", "total", "penalty", "scalar", "subclass", "descent", "argmin"]
 )
 def test_code_of_the_algorithm_never_runs_with_exact_numbers(how: str, engine: str) -> None:
     """Numbers of types of its own are public, and computed with; and a question means what it did when it was paid."""
@@ -240,7 +252,7 @@ def test_code_of_the_algorithm_never_runs_with_exact_numbers(how: str, engine: s
         data = replace(small(), row_bound=10.0)
         place = assemble(DPSGD(), data, goal(), privacy, Everyone(), 3, Streams(5), None, engine)
     exact: list[np.ndarray] = []
-    plain_gradient, honest = Rows.gradient, ["push", "subclass"]
+    plain_gradient = Rows.gradient
 
     def noted(rows: Rows, *given: Any, **named: Any) -> np.ndarray:
         exact.append(plain_gradient(rows, *given, **named))
@@ -256,7 +268,42 @@ def test_code_of_the_algorithm_never_runs_with_exact_numbers(how: str, engine: s
     for number in SEEN:  # none is made of what was computed: all are public zeros
         assert not np.abs(number).max(initial=0.0) > 0 or number.ndim == 0, how
     assert exact or how == "argmin"
-    if how in honest:
+    if how in ("push", "subclass"):  # it is the answer to the same question, honestly put
         oracle, _ = place.door.open(everyone, active, 1)
         shape = (place.n, place.dim)
         assert np.array_equal(answers[0], oracle.prox_steps(np.zeros(shape), steps(shape)))
+
+
+class SpyBatch(float):
+    """A size of batches that makes spies of what is computed with it."""
+
+    def __mul__(self, other: Any) -> Any:
+        return (float(self) * np.asarray(other)).view(Spy)
+
+    __rmul__ = __mul__
+    __array_ufunc__ = None
+
+
+def test_code_in_a_declaration_never_runs_with_exact_numbers() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DPSGD, "asks", lambda self: Asks((Part(batch=SpyBatch(0.5)),)))
+        SEEN.clear()
+        train(DPSGD(), small(), goal(), privacy=sv.Proven(1.0, 1e-5, 1.0), rounds=2, seed=3, engine="numpy")
+    assert not SEEN
+
+
+@pytest.mark.parametrize("honest", range(1, 9))
+def test_noise_is_planned_for_what_is_asked_though_a_declaration_changes(honest: int) -> None:
+    """It says small batches so many times, which need little noise, and then all records."""
+    batches = itertools.chain(itertools.repeat(2, honest), itertools.repeat(0))
+
+    def play(declared: Any) -> sv.Result:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DPSGD, "asks", declared)
+            return train(
+                DPSGD(batch=2), small(), goal(), privacy=sv.Proven(1.0, 1e-5, 1.0), rounds=8, seed=3, engine="numpy"
+            )
+
+    changing = play(lambda self: Asks((Part(batch=next(batches)),))).model
+    steady = [play(lambda self, batch=batch: Asks((Part(batch=batch),))).model for batch in (0, 2)]
+    assert any(np.array_equal(changing, model) for model in steady)

@@ -55,7 +55,7 @@ class ChargeChecks:
         module = self.config["objective"].get("loss") == "module"
         tables = {**self.config, **({"objective": {"loss": "squared"}} if module else {})}
         task, _ = run_file.build_task(tables, "config.toml")
-        task.privacy.check(task.algorithm.asks(), task.objective.penalty)
+        task.privacy.check(task.declared, task.objective.penalty)
         return task
 
     @property

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from sottovoce.core.vouched import vouched
 
 Array = np.ndarray
 
+_WHOLE: tuple[type[Any], ...] = (int, np.integer)
 Kind = Literal["gradient", "argmin", "prox-steps", "descent", "moments", "histogram", "fit", "scores", "products"]
 
 
@@ -137,15 +138,17 @@ class Asks:
         return max(part.batch for part in self.parts)
 
 
-def plain(numbers: Array | float) -> Array:
-    """The same numbers as a float or an array of NumPy's own type.
+def plain_array(numbers: Array) -> Array:
+    """The same numbers as an array of NumPy's own type: the same array if it is one.
 
     Whoever asks may give numbers of a type of their own, whose arithmetic runs their code, with exact answers in hand.
     """
-    if type(numbers) is np.ndarray and numbers.dtype == np.float64:
-        return numbers
-    is_number = isinstance(numbers, float | int | np.number) and not isinstance(numbers, np.ndarray)
-    return float(numbers) if is_number else np.asarray(numbers, np.float64)  # type: ignore[return-value]
+    return np.asarray(numbers, np.float64)
+
+
+def plain(numbers: Array | float) -> Array | float:
+    """The same for an array or one number."""
+    return float(numbers) if isinstance(numbers, float | int | np.number) else plain_array(numbers)
 
 
 def plain_penalty(h: Penalty) -> Penalty:
@@ -153,13 +156,27 @@ def plain_penalty(h: Penalty) -> Penalty:
     if not vouched(h):
         return h
 
-    def of_field(value: object) -> object:
-        if isinstance(value, Penalty):
-            return plain_penalty(value)
-        known = next((kind for kind in (bool, int, float) if isinstance(value, kind)), None)
-        return value if known is None else known(value)  # type: ignore[arg-type]
+    penalty: Any = h  # a dataclass: all of ours are
+    return replace(penalty, **{field.name: _plain_field(getattr(h, field.name)) for field in fields(penalty)})
 
-    return type(h)(**{field.name: of_field(getattr(h, field.name)) for field in fields(h)})  # type: ignore[arg-type]
+
+def plain_asks(asks: Asks) -> Asks:
+    """The same declaration in these types themselves: batches are drawn, and answers divided, by numbers in it."""
+    parts, kinds = list[Part](), get_args(Kind)
+    for part in asks.parts:
+        of_part = {field.name: getattr(part, field.name) for field in fields(Part)}
+        kind = check.one_of("Asks", "kind", of_part.pop("kind"), kinds)
+        parts.append(Part(kinds[kinds.index(kind)], **{name: _plain_field(value) for name, value in of_part.items()}))
+    return Asks(tuple(parts), int(asks.releases))
+
+
+def _plain_field(value: Any) -> Any:
+    """A number of a setting, or a penalty in one."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Penalty):
+        return plain_penalty(value)
+    return int(value) if isinstance(value, _WHOLE) else plain(value)
 
 
 @dataclass(frozen=True)
@@ -241,7 +258,7 @@ def plain_prox_steps(spec: ProxSteps) -> ProxSteps:
     """The same steps in this type itself, read once: a subclass might say other things the next time."""
     return ProxSteps(
         [plain(keep) for keep in spec.keep], [plain(total) for total in spec.total], plain(spec.push),
-        plain(spec.centre), plain_penalty(spec.h), bool(spec.fresh), None if spec.at is None else plain(spec.at),
+        plain(spec.centre), plain_penalty(spec.h), bool(spec.fresh), None if spec.at is None else plain_array(spec.at),
         bool(spec.average),
     )  # fmt: skip
 
@@ -268,4 +285,4 @@ class Descent:
 
 def plain_descent(spec: Descent) -> Descent:
     """The same for these steps."""
-    return Descent(int(spec.count), plain(spec.step), float(spec.pull), plain(spec.centre), float(spec.ridge))
+    return Descent(int(spec.count), plain(spec.step), float(spec.pull), plain_array(spec.centre), float(spec.ridge))

@@ -40,7 +40,7 @@ def serve(
     config, resume = _config(deployment, name), None
     if folder.is_dir() and any(folder.iterdir()):
         resume = saved.load_checkpoint(folder, task, nobody, config)
-    batches = bool(task.algorithm.asks().batch)
+    batches = bool(task.declared.batch)
     met = post.statuses(clients.wait)
     _must_fit(deployment, met, len(clients.names) if batches or clients.split else clients.least)
     # Without batches noise does not depend on sizes: a client that is late for the first round is no hindrance.

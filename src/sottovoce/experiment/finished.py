@@ -75,7 +75,7 @@ def standard_errors(
 
     They are known for Gaussian noise on all records, and everyone in every round.
     """
-    parts, loss = task.algorithm.asks().parts, task.objective.loss
+    parts, loss = task.declared.parts, task.objective.loss
     if task.split is not None:  # the method knows its noise, which is different on each of its sums
         noise = KnownNoise(0.0, 1.0, loss.curvature, task.objective.penalty, rounds)
         errors = task.algorithm.standard_errors(server, noise) if rounds else None

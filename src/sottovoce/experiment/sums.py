@@ -30,7 +30,7 @@ def own_term(clients: "ClientRounds", down: State, k: int) -> np.ndarray:
     task = clients.task
     check.require(clients.n == 1, "sums", "a term is that of one client", clients.n)
     check.require(1 <= k <= task.rounds, "sums", f"rounds are numbered from 1 to {task.rounds}", k)
-    batch, poisson = task.algorithm.asks().batch, getattr(task.privacy, "relation", "") == "add-remove"
+    batch, poisson = task.declared.batch, getattr(task.privacy, "relation", "") == "add-remove"
     alike = task.objective.scale != "mean" and (batch == 0 or (batch < 1 and poisson))
     rule = "between machines all records must weigh the same: scale 'records', and no batches of a fixed size"
     check.require(alike or task.privacy.promise == "client", "sums", rule, (task.objective.scale, batch))

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import UnionType
 from typing import Literal, cast
 
@@ -16,6 +17,7 @@ from sottovoce.core.histogram import Evaluation
 from sottovoce.core.participation import Everyone, Participation
 from sottovoce.core.plain import Json
 from sottovoce.core.products import Split
+from sottovoce.core.questions import plain_asks
 from sottovoce.core.random.streams import Streams
 from sottovoce.core.round import AfterRound, Checkpoint, Outcome, Transport, train
 from sottovoce.privacy.calibration import AnswerShape
@@ -81,13 +83,17 @@ class Task:
     rule: Rule | None = None
     chosen: Chosen | None = None
 
+    @cached_property
+    def declared(self) -> Asks:
+        """What the method asks for: read once, since noise is planned, and answers are given, by it."""
+        return plain_asks(self.algorithm.asks())
+
     def asks(self) -> Asks:
         """All that is asked: what the method asks for, and one question about held-out records if they are counted."""
-        asks = self.algorithm.asks()
         if self.evaluate is None:
-            return asks
+            return self.declared
         cells = self.evaluate.width(number_of_classes(self.objective.loss))
-        return asks.then_histogram(self.rounds, self.evaluate.share, cells)
+        return self.declared.then_histogram(self.rounds, self.evaluate.share, cells)
 
     @property
     def split(self) -> Split | None:
@@ -229,7 +235,7 @@ class Task:
         if self.privacy.mode not in self.algorithm.modes:
             known = ", ".join(sorted(self.algorithm.modes))
             raise check.NoGuarantee(f"{self.algorithm.name}: has no {self.privacy.mode!r} variant (it has: {known})")
-        asks = self.algorithm.asks().kinds
+        asks = self.declared.kinds
         one_score = self.algorithm.layout == "rows" or self.objective.loss.outputs == 1 or "products" in asks
         rule = "a loss of one score per sample is needed where columns are split"
         check.require(one_score, "train", rule, self.objective.loss)
@@ -248,7 +254,7 @@ class Task:
                 "observer='server'"
             )
         self.algorithm.check(self.objective.penalty)
-        self.privacy.check(self.algorithm.asks(), self.objective.penalty)
+        self.privacy.check(self.declared, self.objective.penalty)
         if self.evaluate is not None:
             self._check_evaluation()
 
@@ -312,7 +318,7 @@ class Task:
         if claimed < rate:
             chance = f"clients take part with a chance of {claimed:g} in it (client_rate)"
             unmet.append(f"{chance}, and of up to {rate:g} here")
-        if self.algorithm.asks().batch and "data_rate" not in terms:
+        if self.declared.batch and "data_rate" not in terms:
             unmet.append("its noise is for the gradient over all records, and batches are drawn")
         if isinstance(self.privacy, Published):
             unmet += self.privacy.unmet(row_bound)

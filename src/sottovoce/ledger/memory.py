@@ -44,9 +44,7 @@ class MemoryLedger:
         self._caps = self._counts.copy()
         self._all = unwritable(np.ones(self.shape, bool))
         self._alike: int | None = 0  # how many answers each client gave, of all kinds; None: not known, or unequal
-        self._exceeded: Mask = np.zeros(
-            self.shape, bool
-        )  # whose recalled answers cost more than the budget; None: unknown
+        self._exceeded: Mask = np.zeros(self.shape, bool)  # whose recalled answers cost too much; None: not known
         self._least = 0  # so many more answers every client can afford, if there is one kind of event; 0: not known
 
     def charge(

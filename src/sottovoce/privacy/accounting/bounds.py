@@ -69,12 +69,8 @@ def _bounds(items: Items, cheaply: bool = False) -> list[_Bound]:
     bounds: list[_Bound] = []
 
     if pure and rest:
-        bounds.append(
-            (
-                "pure DP added to the rest",
-                lambda delta: math.nextafter(added + _epsilon(rest, delta, cheaply), math.inf),
-            )
-        )
+        together: Callable[[float], float] = lambda delta: added + _epsilon(rest, delta, cheaply)  # noqa: E731
+        bounds.append(("pure DP added to the rest", lambda delta: math.nextafter(together(delta), math.inf)))
     ignored = " (sampling ignored)" if sampled else ""
     if gaussian:
         name = f"exact Gaussian trade-off{ignored}"

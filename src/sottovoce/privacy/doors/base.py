@@ -17,7 +17,7 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.contract import ArgMin, Array, Arrays, Asks, Descent, Noise, Oracle, Part, ProxSteps
 from sottovoce.core.loss import Loss
 from sottovoce.core.plain import Json
-from sottovoce.core.questions import plain, plain_descent, plain_prox_steps
+from sottovoce.core.questions import plain, plain_array, plain_descent, plain_prox_steps
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import local_steps as local_runs
 from sottovoce.privacy.batches import batch_rates, smallest_of_each
@@ -185,15 +185,15 @@ class Door:
 
         # What is asked with is made plain first: nobody else's code may run between an exact number and its noise.
         def grad(w: np.ndarray) -> np.ndarray:
-            w = plain(w)
+            w = plain_array(w)
             return self.gradient(w, next_question("gradient", w))
 
         def prox_steps(start: np.ndarray, spec: ProxSteps) -> np.ndarray:
-            start, spec = plain(start), plain_prox_steps(spec)
+            start, spec = plain_array(start), plain_prox_steps(spec)
             return self.prox_steps(start, spec, next_question("prox-steps", start, *spec.numbers))
 
         def descent(start: np.ndarray, spec: Descent) -> np.ndarray:
-            start, spec = plain(start), plain_descent(spec)
+            start, spec = plain_array(start), plain_descent(spec)
             return self.descent(start, spec, next_question("descent", start, *spec.numbers))
 
         def moments(kappa: float, slope_bound: float = np.inf) -> np.ndarray:
@@ -202,14 +202,14 @@ class Door:
 
         def histogram(w: np.ndarray) -> np.ndarray:
             check.require(self.held is not None, "Oracle", "no records were held out, so none can be counted")
-            w = plain(w)
+            w = plain_array(w)
             return self.histogram(w, next_question("histogram", w))
 
         def argmin(
             centre: Array, rho: Numbers, linear: Numbers = 0.0, ridge: float = 0.0, start: Array | None = None
         ) -> Array:
-            first = None if start is None else plain(start)
-            asked = ArgMin(plain(centre), plain(rho), plain(linear), float(ridge), first)
+            first = None if start is None else plain_array(start)
+            asked = ArgMin(plain_array(centre), plain(rho), plain(linear), float(ridge), first)
             return self.argmin(asked, next_question("argmin", *asked.numbers))
 
         oracle = Oracle(

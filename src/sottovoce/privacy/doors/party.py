@@ -18,7 +18,7 @@ from sottovoce.core.check import InvalidInput
 from sottovoce.core.clipping import clip_matrix, clip_rows, into_ball
 from sottovoce.core.contract import ColumnOracle, Kept
 from sottovoce.core.products import UNIT, Split, must_fit, products_sensitivity, to_limbs
-from sottovoce.core.questions import plain
+from sottovoce.core.questions import plain, plain_array
 from sottovoce.core.random.bits import Bits
 from sottovoce.core.random.streams import Purpose
 from sottovoce.privacy import discrete_noise, sensitivity
@@ -49,16 +49,16 @@ class PartyDoor(Door):
         next_question = self.questions(local, active, k)
 
         def fit(target: np.ndarray, rho: np.ndarray, noise: Numbers = 0.0) -> np.ndarray:
-            target, rho, noise = plain(target), plain(rho), plain(noise)
+            target, rho, noise = plain_array(target), plain_array(rho), plain(noise)
             return self.fit(target, rho, noise, next_question("fit", target, rho, noise))
 
         def predict(x: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
             next_question("scores")
-            return self.exact.predict(plain(x), local, None if rows is None else np.asarray(rows))
+            return self.exact.predict(plain_array(x), local, None if rows is None else np.asarray(rows))
 
         def adjoint(v: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
             next_question("scores")
-            return self.exact.adjoint(plain(v), local, None if rows is None else np.asarray(rows))
+            return self.exact.adjoint(plain_array(v), local, None if rows is None else np.asarray(rows))
 
         def products(kappa: float) -> np.ndarray:
             kappa = float(kappa)
